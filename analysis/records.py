@@ -95,22 +95,22 @@ class Recorder:
 
     def many(self, event: str, kind: str, **columns: np.ndarray) -> None:
         """Many records of one event and kind: its other columns, which broadcast to the shape of `end`."""
-        shape = columns["end"].shape
-        rows = np.empty(shape, TYPES[event])
-        if rows.size:
-            rows["kind"] = self._code(kind)
-        for name, column in columns.items():
-            rows[name] = column
-        self._packed[event] += rows.tobytes()
+        if columns["end"].size:
+            self._fill(event, {"kind": self._code(kind), **columns})
 
     def rows(self, event: str, columns: Mapping[str, np.ndarray], kinds: Sequence[str]) -> None:
         """Many records of one event: all its columns, of which that of kinds has the numbers of these."""
-        rows = np.empty(len(columns["end"]), TYPES[event])
-        for name, column in columns.items():
-            rows[name] = column
+        codes = {}
         if "kind" in columns:
             found, which = np.unique(columns["kind"], return_inverse=True)
-            rows["kind"] = np.array([self._code(kinds[kind]) for kind in found.tolist()], "i4")[which]
+            codes["kind"] = np.array([self._code(kinds[kind]) for kind in found.tolist()], "i4")[which]
+        self._fill(event, {**columns, **codes})
+
+    def _fill(self, event: str, columns: Mapping[str, Any]) -> None:
+        """Columns that broadcast to the shape of `end`."""
+        rows = np.empty(columns["end"].shape, TYPES[event])
+        for name, column in columns.items():
+            rows[name] = column
         self._packed[event] += rows.tobytes()
 
     def collective(self, worker: int, start: float, end: float, number: int, nbytes: int) -> None:

@@ -55,6 +55,11 @@ def follows(simulation: "Simulation") -> bool:
     return not together and all(time.steady for time in simulation.compute)
 
 
+def _heap(room: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Keys, numbers and items, none of which is there."""
+    return np.zeros(room), np.zeros(room, np.int64), np.zeros(room, np.int64)
+
+
 class Asynchronous:
     """The state of such a run, as arrays: see kernel.py, flows_kernel.py and asynchronous_kernel.py."""
 
@@ -88,15 +93,8 @@ class Asynchronous:
         self._of_servers[kernel.SHARD], self._busy[kernel.TAKES] = self._sizes()
         # twice what an event may schedule, so that there is room again once it is doubled
         room = 2 * self._net[4].shape[1] + 8 * (w + s) + 64
-        self._queue: tuple[np.ndarray, ...] = (
-            np.empty(room),
-            np.empty(room, np.int64),
-            np.empty(room, np.int64),
-        )
-        self._whole, self._real = (
-            np.zeros(kernel.PLACES, np.int64),
-            np.array([simulation.environment.now]),
-        )
+        self._queue = _heap(room)
+        self._whole, self._real = np.zeros(kernel.PLACES, np.int64), np.array([simulation.environment.now])
         self._whole[kernel.AT] = -1
         rows = [np.zeros((len(names), _ROWS + w), kind) for names, kind in zip(_COLUMNS, _TYPES, strict=True)]
         self._rows = tuple(zip(rows[::2], rows[1::2], strict=True))
@@ -147,14 +145,11 @@ class Asynchronous:
         room = _HEAP * crossed
         lw[flows.BASE] = np.cumsum(room) - room
         lw[[flows.FIRST_TOLD, flows.LAST_TOLD]] = -1
-        fr, fw = (
-            np.zeros((6, len(self._paths))),
-            np.full((16, max(len(self._paths), len(links))), -1, np.int64),
-        )
+        fr = np.zeros((6, len(self._paths)))
+        fw = np.full((16, max(len(self._paths), len(links))), -1, np.int64)
         fr[self._kernel.LATENCY, :count] = [connection.latency for connection in self._connections]
         fw[[self._kernel.VERSION, self._kernel.THERE]] = 0
-        heaps = np.zeros(int(room.sum())), np.zeros((2, int(room.sum())), np.int64)
-        return shift, lr, lw, fr, fw, ew, heaps
+        return shift, lr, lw, fr, fw, ew, _heap(int(room.sum()))
 
     def _sizes(self) -> tuple[list[int], list[float]]:
         """Bytes of each server's shard, and the seconds of an update to it."""
@@ -182,31 +177,14 @@ class Asynchronous:
         simulation.environment.give_up()
         if until is None:
             until = inf if stop.time is None else stop.time
-        waits = simulation.scenario.cluster.network.queue
+        overhead, waits = simulation.network.message_overhead, simulation.scenario.cluster.network.queue
         each = kernel.ENDLESS if quota.each is None else min(quota.each, kernel.ENDLESS - 1)
         together = kernel.ENDLESS if quota.together is None else min(quota.together, kernel.ENDLESS - 1)
         while True:
             steps = int(whole[kernel.STEPS])
             reason = kernel.run(
-                *(
-                    until,
-                    simulation.network.message_overhead,
-                    waits,
-                    each,
-                    together,
-                    self._queue,
-                    whole,
-                    self._real,
-                ),
-                *(
-                    self._net,
-                    self._workers,
-                    self._of_servers,
-                    self._busy,
-                    self._ready,
-                    self._draws,
-                    self._rows,
-                ),
+                *(until, overhead, waits, each, together, self._queue, whole, self._real, self._net),
+                *(self._workers, self._of_servers, self._busy, self._ready, self._draws, self._rows),
             )
             simulation.environment.now = float(self._real[0])
             simulation.count_steps(int(whole[kernel.STEPS]) - steps)
@@ -240,15 +218,15 @@ class Asynchronous:
 
         self._pack()
         if 2 * self._whole[EVENTS] > len(self._queue[0]):
-            self._queue = tuple([np.concatenate([each, np.empty_like(each)]) for each in self._queue])
+            keys, numbers, items = [np.concatenate([each, np.empty_like(each)]) for each in self._queue]
+            self._queue = keys, numbers, items
         if self._whole[TIGHT]:
-            *_, (dues, held) = self._net
-            lw, self._whole[TIGHT] = self._net[2], 0
-            twice = np.zeros(2 * len(dues)), np.zeros((2, 2 * len(dues)), np.int64)
+            lw, held, self._whole[TIGHT] = self._net[2], self._net[-1], 0
+            twice = _heap(2 * len(held[0]))
             for base, length in zip(lw[BASE].tolist(), lw[LENGTH].tolist(), strict=True):
-                twice[0][2 * base : 2 * base + length] = dues[base : base + length]
-                twice[1][:, 2 * base : 2 * base + length] = held[:, base : base + length]
-            lw[ENOUGH] += np.diff(lw[BASE], append=len(dues))
+                for before, after in zip(held, twice, strict=True):
+                    after[2 * base : 2 * base + length] = before[base : base + length]
+            lw[ENOUGH] += np.diff(lw[BASE], append=len(held[0]))
             lw[BASE] *= 2
             self._net = *self._net[:-1], twice
 
@@ -265,12 +243,11 @@ class Asynchronous:
             self._whole[place] = 0
 
     def _tell(self) -> None:
-        """Let those know who are asked how busy they have been, and when it is."""
+        """Let those know who are asked how busy they have been."""
         from lockstep.simulator import flows_kernel as flows
         from lockstep.simulator.kernel import AFTER, HEAD, OWNER, RATE
 
         simulation, (shift, lr, lw, fr, fw, ew, _) = self._simulation, self._net
-        simulation.environment.now = float(self._real[0])
         columns = *lr[[flows.CLOCK, RATE, flows.SINCE, flows.ENTERED]].tolist(), lw[HEAD].tolist()
         for link, clock, rate, since, entered, entry in zip(self._links, *columns, strict=True):
             link.clock, link.rate, link.since, link.entered, link.flows = clock, rate, since, entered, {}

@@ -47,9 +47,7 @@ from lockstep.simulator.kernel import Ints, Rows
 from lockstep.simulator.queues_kernel import PLAN, WAITING, join, look_at_messages, over
 
 Floats = Any  # an array of shape (n,), float64
-Columns = (
-    Any  # of messages, gradients and updates: the whole numbers of their records, and the times, in rows
-)
+Columns = Any  # of messages, gradients and updates: whole numbers of their records, and times, in rows
 
 DONE, MORE, FULL, READ, WRONG, PAUSE = range(6)  # why it stops: over; draw times, make room, read links
 _MUCH = 1 << 20  # events, and flows in solutions, after which Python may want to hear of a signal

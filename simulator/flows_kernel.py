@@ -3,8 +3,8 @@
 Events are scheduled in the order, and sums added as, in events.py and flows.py, for the same bits. Flows and
 links are numbers; a flow has that of the connection which it is on. `net` is all that is known of them: how
 many bits a link's number takes in an entry (`shift`), the rows of kernel.py with some more, and of each link
-the heap of the flows that it holds back: what its clock reads when they are due; which they are, and how many
-were held back before. An entry stays when its flow is held elsewhere, as in flows.py.
+the heap of the flows that it holds back: what its clock reads when they are due, how many were held back
+before, and which they are. An entry stays when its flow is held elsewhere, as in flows.py.
 """
 
 from math import inf
@@ -33,9 +33,8 @@ from lockstep.simulator.kernel import (
     search,
 )
 
-Queue = (
-    Any  # three arrays of shape (n,): the instants of events, their order there, what they are and of whom
-)
+Heap = Any  # three arrays of shape (n,): keys, numbers that are unique, and items
+Queue = Heap  # of events: their instants, their order there, and what they are and of whom
 Net = Any  # a tuple: see above
 # More of `lr`: what the clock shows, since when, the bound, the next look, and bytes that have entered
 CLOCK, SINCE, BOUND, LOOK_AT, ENTERED = range(4, 9)
@@ -59,94 +58,86 @@ SAME = 1 + 1e-12  # as in flows.py
 
 
 @inlined
-def schedule(queue: Queue, whole: Ints, at: float, priority: int, what: int, whom: int) -> None:
-    """Let something happen at an instant, after what is scheduled there with this priority."""
-    times, orders, events = queue
-    order, place = priority + whole[ORDER], whole[EVENTS]
-    whole[ORDER] += 1
-    whole[EVENTS] += 1
+def push(heap: Heap, base: int, length: int, key: float, number: int, item: int) -> None:
+    """Let an item come into the heap of that length which begins there; of equal keys the number decides."""
+    keys, numbers, items = heap
+    place = length
     while place:
-        above = (place - 1) >> 1
-        if times[above] < at or (times[above] == at and orders[above] < order):
+        above = base + ((place - 1) >> 1)
+        if keys[above] < key or (keys[above] == key and numbers[above] < number):
             break
-        times[place], orders[place], events[place] = times[above], orders[above], events[above]
-        place = above
-    times[place], orders[place], events[place] = at, order, what + (whom << 4)
+        to = base + place
+        keys[to], numbers[to], items[to] = keys[above], numbers[above], items[above]
+        place = above - base
+    keys[base + place], numbers[base + place], items[base + place] = key, number, item
 
 
 @inlined
-def take(queue: Queue, whole: Ints) -> int:
-    """Take the next event out of the queue."""
-    times, orders, events = queue
-    first = events[0]
-    whole[EVENTS] -= 1
-    last = whole[EVENTS]
-    at, order, event, place = times[last], orders[last], events[last], 0
-    while 2 * place + 1 < last:
-        below = 2 * place + 1
+def pop(heap: Heap, base: int, length: int) -> None:
+    """Take the first item out of a heap, which has that length then."""
+    keys, numbers, items = heap
+    end = base + length
+    key, number, item, place = keys[end], numbers[end], items[end], 0
+    while 2 * place + 1 < length:
+        below = base + 2 * place + 1
         other = below + 1
-        if other < last and (
-            times[other] < times[below] or (times[other] == times[below] and orders[other] < orders[below])
+        if other < end and (
+            keys[other] < keys[below] or (keys[other] == keys[below] and numbers[other] < numbers[below])
         ):
             below = other
-        if at < times[below] or (at == times[below] and order < orders[below]):
+        if key < keys[below] or (key == keys[below] and number < numbers[below]):
             break
-        times[place], orders[place], events[place] = times[below], orders[below], events[below]
-        place = below
-    times[place], orders[place], events[place] = at, order, event
+        to = base + place
+        keys[to], numbers[to], items[to] = keys[below], numbers[below], items[below]
+        place = below - base
+    keys[base + place], numbers[base + place], items[base + place] = key, number, item
+
+
+@inlined
+def schedule(queue: Heap, whole: Ints, at: float, priority: int, what: int, whom: int) -> None:
+    """Let something happen at an instant, after what is scheduled there with this priority."""
+    push(queue, 0, whole[EVENTS], at, priority + whole[ORDER], what + (whom << 4))
+    whole[ORDER] += 1
+    whole[EVENTS] += 1
+
+
+@inlined
+def take(queue: Heap, whole: Ints) -> int:
+    """Take the next event out of the queue."""
+    first = queue[2][0]
+    whole[EVENTS] -= 1
+    pop(queue, 0, whole[EVENTS])
     return int(first)
 
 
 @inlined
 def hold(link: int, flow: int, at: float, whole: Ints, net: Net) -> None:
     """Let a flow share a link's clock until it reads `at`: `Flows._hold`."""
-    _, _, lw, fr, _, _, (dues, held) = net
+    _, _, lw, fr, _, _, held = net
     fr[DUE, flow] = at
     whole[HELD] += 1
-    number, base, place = whole[HELD], lw[BASE, link], lw[LENGTH, link]
+    push(held, lw[BASE, link], lw[LENGTH, link], at, whole[HELD], flow)
     lw[LENGTH, link] += 1
     if lw[LENGTH, link] > lw[ENOUGH, link]:
         whole[TIGHT] = 1
-    while place:
-        above = base + ((place - 1) >> 1)
-        if dues[above] < at or (dues[above] == at and held[1, above] < number):
-            break
-        dues[base + place], held[0, base + place] = dues[above], held[0, above]
-        held[1, base + place] = held[1, above]
-        place = above - base
-    dues[base + place], held[0, base + place], held[1, base + place] = at, flow, number
 
 
 @compiled
 def drop(link: int, net: Net) -> None:
     """Take the first out of a link's heap."""
-    _, _, lw, _, _, _, (dues, held) = net
+    _, _, lw, _, _, _, held = net
     lw[LENGTH, link] -= 1
-    base, last = lw[BASE, link], lw[LENGTH, link]
-    at, flow, number, place = dues[base + last], held[0, base + last], held[1, base + last], 0
-    while 2 * place + 1 < last:
-        below = base + 2 * place + 1
-        other = below + 1
-        if other < base + last and (
-            dues[other] < dues[below] or (dues[other] == dues[below] and held[1, other] < held[1, below])
-        ):
-            below = other
-        if at < dues[below] or (at == dues[below] and number < held[1, below]):
-            break
-        dues[base + place], held[0, base + place] = dues[below], held[0, below]
-        held[1, base + place] = held[1, below]
-        place = below - base
-    dues[base + place], held[0, base + place], held[1, base + place] = at, flow, number
+    pop(held, lw[BASE, link], lw[LENGTH, link])
 
 
 @inlined
 def counts(link: int, net: Net) -> bool:
     """Whether the first in a link's heap has not been cancelled, or held elsewhere since."""
-    _, _, lw, fr, fw, _, (dues, held) = net
+    _, _, lw, fr, fw, _, (dues, numbers, flows) = net
     first = lw[BASE, link]
-    flow = held[0, first]
+    flow = flows[first]
     here = fw[OWNER, flow] == link and fr[DUE, flow] == dues[first]
-    return bool(here and held[1, first] > fw[BORN, flow])
+    return bool(here and numbers[first] > fw[BORN, flow])
 
 
 @compiled
@@ -173,7 +164,7 @@ def tell_all(link: int, now: float, queue: Queue, whole: Ints, net: Net) -> None
 @inlined
 def wake(link: int, now: float, queue: Queue, whole: Ints, net: Net) -> None:
     """Look at a link when its clock will say that the first of its flows is done: `Flows._wake`."""
-    _, lr, lw, _, _, _, (dues, _) = net
+    _, lr, lw, _, _, _, (dues, _, _) = net
     left = dues[lw[BASE, link]] - lr[CLOCK, link]
     at = now + left / lr[RATE, link] if left > 0 else now
     if at < lr[LOOK_AT, link]:
@@ -241,7 +232,7 @@ def harmless(flow: int, narrow: int, gets: float, net: Net) -> bool:
 @compiled
 def add(flow: int, nbytes: float, now: float, queue: Queue, whole: Ints, net: Net) -> None:
     """`Flows.add`."""
-    shift, lr, lw, fr, fw, ew, (_, held) = net
+    shift, lr, lw, fr, fw, ew, (_, _, flows) = net
     narrow, least, others = ew[ROUTE, flow << shift], inf, 0
     for entry in range(flow << shift, (flow + 1) << shift):
         link = ew[ROUTE, entry]
@@ -254,11 +245,8 @@ def add(flow: int, nbytes: float, now: float, queue: Queue, whole: Ints, net: Ne
         share = lr[CAPACITY, link] / (there + 1)
         if share <= least and (share < least or lw[USED, link] > lw[USED, narrow]):
             narrow, least, others = link, share, there
-    fw[OWNER, flow], fw[BORN, flow], fr[DUE, flow] = (
-        -1,
-        whole[HELD],
-        nbytes,
-    )  # which it has left until somebody holds it back
+    fw[OWNER, flow], fw[BORN, flow] = -1, whole[HELD]
+    fr[DUE, flow] = nbytes  # which it has left until somebody holds it back
     lw[BOTTLENECK, narrow] = others == 0 or (lw[BOTTLENECK, narrow] and lw[COUNT, narrow] == others)
     if not lw[BOTTLENECK, narrow] or not harmless(flow, narrow, least, net):
         solve_later(flow, now, queue, whole, net)
@@ -268,7 +256,7 @@ def add(flow: int, nbytes: float, now: float, queue: Queue, whole: Ints, net: Ne
     fw[OWNER, flow] = narrow
     lw[COUNT, narrow] += 1
     hold(narrow, flow, lr[CLOCK, narrow] + nbytes, whole, net)
-    if held[0, lw[BASE, narrow]] == flow:  # else the next to finish does so later than planned
+    if flows[lw[BASE, narrow]] == flow:  # else the next to finish does so later than planned
         wake(narrow, now, queue, whole, net)
     if lw[FIRST_TOLD, narrow] >= 0:
         tell_all(narrow, now, queue, whole, net)
@@ -305,7 +293,7 @@ def widen(link: int, net: Net) -> bool:
 @compiled
 def look(link: int, now: float, net: Net) -> int:
     """The first half of `Flows._look`: how many flows are finished."""
-    shift, lr, lw, _, fw, ew, (dues, held) = net
+    shift, lr, lw, _, fw, ew, (dues, _, flows) = net
     lr[LOOK_AT, link] = inf
     lr[CLOCK, link] = lr[CLOCK, link] + lr[RATE, link] * (now - lr[SINCE, link])
     lr[SINCE, link] = now
@@ -314,7 +302,7 @@ def look(link: int, now: float, net: Net) -> int:
         if counts(link, net):
             if dues[lw[BASE, link]] > until:
                 break
-            flow = held[0, lw[BASE, link]]
+            flow = flows[lw[BASE, link]]
             fw[FINISHED, ended], fw[OWNER, flow] = flow, -1
             ended += 1
             remove(flow, shift, lw, ew)

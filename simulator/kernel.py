@@ -16,9 +16,8 @@ from lockstep.simulator.jit import compiled, inlined
 
 Ints = Any  # an array of shape (n,), int64
 Rows = Any  # shape (rows, n), float64 (`lr`) or int64
-CAPACITY, SUSTAINED, LEFT, RATE = range(
-    4
-)  # of `lr`; what is left, and the rate of the flows that it holds back
+# of `lr`: what it can do, bursts included and not; what is left, and the rate of flows that it holds back
+CAPACITY, SUSTAINED, LEFT, RATE = range(4)
 # of `lw`: a list's first and last entry; two for the search; flows on it, not frozen, and held back
 HEAD, TAIL, REACHED, MET, SIZE, RISING, COUNT = range(7)
 NEW = (-1, -1, -1, -1, 0, 0, 0)  # of a link

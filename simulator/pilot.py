@@ -50,7 +50,7 @@ def pilot(scenario: Scenario, seconds: float) -> Pilot:
         found = _run(simulation, seconds)
     except Disturbed:
         return _run(Simulation(plan, shortcuts=False), seconds)
-    looped = not scenario.workload.learns and follows(simulation) and able()
+    looped = found.virtual_s > 0 and not scenario.workload.learns and follows(simulation) and able()
     return _in_a_loop(plan, found) if looped and found.took_s / found.done > _LONG else found
 
 
