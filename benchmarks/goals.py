@@ -96,9 +96,9 @@ def queue(strategy: str, workers: int) -> Measured:
 def rings(algorithm: str) -> Measured:
     """An all-reduce by messages, inside hosts too, and as many workers' plain ring, which is computed."""
     near = "cluster.network.intra_host={bandwidth: 100 Gbit/s}"
-    changes = star(64, "all-reduce", "cluster.workers_per_host=8", near, steps=10)
+    changes = star(64, "all-reduce", "cluster.workers_per_host=8", near, steps=100)
     found = simulation_s(*changes, f"strategy={{name: all-reduce, algorithm: {algorithm}}}")
-    return found, simulation_s(*star(64, "all-reduce", steps=10))
+    return found, simulation_s(*star(64, "all-reduce", steps=100))
 
 
 def beside(strategy: str) -> Measured:

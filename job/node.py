@@ -168,7 +168,7 @@ class Node:
             sender, self.rank, arrival.start, arrival.left_at, self.clock.now, kind, arrival.nbytes
         )
         for place, (wanted, by, part, event) in enumerate(self.waiting):
-            if (  # _matches, without a call
+            if (  # matches, without a call
                 (wanted == kind or (wanted is None and (message.part >= 0 or part is not None)))
                 and (by is None or by == sender)
                 and (part is None or part == message.part)
@@ -193,7 +193,7 @@ class Node:
     ) -> Awaitable[Message]:
         if self.mail:
             for place, message in enumerate(self.mail):
-                if _matches(message, kind, sender, part):
+                if matches(message, kind, sender, part):
                     del self.mail[place]
                     return ready(message)
         event = Event()
@@ -219,7 +219,7 @@ class Node:
             raise Broken
 
     def arrived(self, kind: str | None = None) -> bool:
-        return any(_matches(message, kind) for message in self.mail or ())
+        return any(matches(message, kind) for message in self.mail or ())
 
     # ---------------------------------------------------------------- gradients
 
@@ -493,7 +493,7 @@ class Node:
         return self.port.wait(seconds)
 
 
-def _matches(message: Message, kind: str | None, sender: int | None = None, part: int | None = None) -> bool:
+def matches(message: Message, kind: str | None, sender: int | None = None, part: int | None = None) -> bool:
     """None: any, but for the kind, which is then none of passes or of a group's collective."""
     return (
         (kind == message.kind or (kind is None and (message.part >= 0 or part is not None)))

@@ -13,11 +13,9 @@ from lockstep.simulator.flows_kernel import (
     APPLIED,
     ARRIVE,
     BEGIN,
-    BOTTLENECK,
     COMPUTED,
     EVENTS,
     FINISHED,
-    FIRST_TOLD,
     HEAR,
     LENGTH,
     LOOK,
@@ -32,35 +30,47 @@ from lockstep.simulator.flows_kernel import (
     Net,
     Queue,
     add,
-    look,
     schedule,
-    solve,
-    solve_later,
     take,
-    tell,
-    tell_all,
     wake,
-    widen,
 )
 from lockstep.simulator.jit import compiled, inlined
 from lockstep.simulator.kernel import Ints, Rows
-from lockstep.simulator.queues_kernel import PLAN, WAITING, join, look_at_messages, over
+from lockstep.simulator.loop_kernel import (
+    AT,
+    CAME,
+    DONE,
+    EMPTY,
+    ENDED,
+    ENDLESS,
+    FULL,
+    GRADIENTS,
+    LATENCY,
+    MESSAGES,
+    MORE,
+    MUCH,
+    PAUSE,
+    READ,
+    SENT,
+    STEPS,
+    STILL,
+    TAKEN,
+    UNREAD,
+    UPDATES,
+    WRONG,
+    ended,
+    solved,
+)
+from lockstep.simulator.queues_kernel import over, start
 
 Floats = Any  # an array of shape (n,), float64
 Columns = Any  # of messages, gradients and updates: whole numbers of their records, and times, in rows
 
-DONE, MORE, FULL, READ, WRONG, PAUSE = range(6)  # why it stops: over; draw times, make room, read links
-_MUCH = 1 << 20  # events, and flows in solutions, after which Python may want to hear of a signal
 PULL, PUSH, PARAMETERS, LEAVE = range(4)  # kinds of messages
-# Places in `whole` after those of flows_kernel.py: rows of messages, gradients and updates; flows that may
-# end before links are read; the link where that interrupted, and flows that had ended there; steps, those in
-# one instant, workers without drawn times, mini-batches taken, bytes sent and arrived
-MESSAGES, GRADIENTS, UPDATES, UNREAD, AT, ENDED, STEPS, STILL, EMPTY, TAKEN, SENT, CAME, PLACES = range(7, 20)
-ENDLESS = 1 << 60  # mini-batches
 # More of `fw`, of connections: the kind of the message there, the version in it, the next in the mail, and
 # whether parameters wait to be taken
 KIND, VERSION, FOLLOWING, THERE = range(12, 16)
-STARTED, LEFT_AT, LATENCY = range(3, 6)  # of `fr`: of the message there; of the connection
+STARTED, LEFT_AT = range(3, 5)  # of `fr`: of the message there
 MADE, AWAITS, DRAWN = range(3)  # of `workers`: steps, whose answer is awaited (-1: nobody's), times drawn
 HAS, BUSY, FIRST, FINAL, SHARD = range(5)  # of `servers`: version, whether busy, ends of the mail, bytes
 TAKES, FREE, WORKED = range(3)  # of `busy`: s of an update, until when it is busy, s that it has been
@@ -79,8 +89,7 @@ def send(
     elif not nbytes or net[5][ROUTE, at << net[0]] < 0:
         arrive(at, now, queue, whole, net)
     elif waits and net[0] and net[5][ROUTE, (at << net[0]) + 1] >= 0:
-        net[3][WAITING, at] = 0.0
-        join(at, nbytes, now, queue, whole, net)
+        start(at, nbytes, now, queue, whole, net)
     else:
         add(at, nbytes, now, queue, whole, net)
 
@@ -148,7 +157,7 @@ def run(
             elif whole[STILL] > 1000 * w_count:
                 return WRONG
             whole[WORK] += 1
-            if whole[WORK] > _MUCH:
+            if whole[WORK] > MUCH:
                 whole[WORK] = 0
                 return PAUSE
             order = queue[1][0]
@@ -158,17 +167,10 @@ def run(
             if lr[LOOK_AT, whom] != now:  # it has been looked at since, or is to be later
                 continue
             link = whom
-            flowed = look(link, now, net)
-            if flowed:
-                if lw[FIRST_TOLD, link] >= 0:
-                    tell_all(link, now, queue, whole, net)
-                if not (lw[BOTTLENECK, link] and widen(link, net)):
-                    for at in range(flowed):
-                        solve_later(fw[FINISHED, at], now, queue, whole, net)
-                whole[UNREAD] -= flowed
-                if whole[UNREAD] <= 0:
-                    whole[AT], whole[ENDED] = link, flowed
-                    return READ
+            flowed = ended(link, now, queue, whole, net)
+            if flowed and whole[UNREAD] <= 0:
+                whole[AT], whole[ENDED] = link, flowed
+                return READ
         if link >= 0:
             if lw[LENGTH, link]:
                 wake(link, now, queue, whole, net)
@@ -182,16 +184,9 @@ def run(
                 if means & 2:
                     arrive(message, now, queue, whole, net)
             continue
-        if what == SOLVE:
-            if not solve(now, 2 * half if waits else 0, queue, whole, net):
+        if what in (SOLVE, HEAR, PLANNED):
+            if not solved(what, whom, order, 2 * half, waits, now, queue, whole, net):
                 return WRONG
-            continue
-        if what == HEAR:
-            look_at_messages(2 * half, waits, now, queue, whole, net)
-            continue
-        if what == PLANNED:
-            if fw[PLAN, whom] == order:
-                tell(whom, now, queue, whole, net)
             continue
         goes, says, serves = -1, LEAVE, -1  # who goes on
         if what == START:

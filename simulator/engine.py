@@ -33,11 +33,11 @@ from lockstep.job.snapshots import Snapshots, assemble, once, together
 from lockstep.scenarios import CodecCost, ScenarioError
 from lockstep.simulator import folding
 from lockstep.simulator.alone import Alone
-from lockstep.simulator.asynchronous import Asynchronous, follows
 from lockstep.simulator.cores import Cores
 from lockstep.simulator.errors import SimulationError
 from lockstep.simulator.events import Aside, Environment, Process, Timeout
 from lockstep.simulator.latencies import latencies
+from lockstep.simulator.loops import loop
 from lockstep.simulator.memory import Race, WorkerMemory
 from lockstep.simulator.network import Network
 from lockstep.simulator.port import FoldedPort, VirtualPort
@@ -150,6 +150,16 @@ class Simulation:
                     self.usage.add(self.roles[rank].processor, node.done_s)
 
     @property
+    def undisturbed(self) -> bool:
+        """Whether times are known beforehand, nothing is learned, and nothing disturbs the network."""
+        if self.rings is None or self.plan.stages or self.scenario.with_faults:
+            return False
+        if self.learner is not None or self.scenario.stop.updates is not None:
+            return False
+        together = any(self.cores.shared(rank) for rank in self.workers)
+        return not together and all(time.steady for time in self.compute)
+
+    @property
     def copies(self) -> int:
         """Workers for which each of those stands that are simulated."""
         return len(self.workers) // len(self.programs)
@@ -249,10 +259,8 @@ class Simulation:
         if until is not None:
             Aside(environment, max(0.0, until - environment.now), self._look, URGENT)
         with no_garbage():
-            if self.shortcuts and follows(self) and Asynchronous.pays(self):
-                Asynchronous(self).run()
-            else:
-                environment.run()
+            looped = loop(self) if self.shortcuts else None
+            (looped or environment).run()
         self.finish()
 
     def finish(self) -> None:

@@ -9,15 +9,14 @@ from simpy.core import StopSimulation
 
 from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario
-from lockstep.simulator.asynchronous import Asynchronous, follows
 from lockstep.simulator.engine import Simulation, no_garbage
 from lockstep.simulator.events import Process
-from lockstep.simulator.jit import able
+from lockstep.simulator.loops import loop
 from lockstep.simulator.ring import Disturbed
 
 _EVENTS = 256  # between two looks at the clock
 _LONGEST = 10  # times as long, where nothing is done before
-_LONG = 60  # s of a run, from which on it is looked how long the loop takes that makes it (asynchronous.py)
+_LONG = 60  # s of a run, from which on it is looked how long a loop takes that makes it (loops.py)
 _ENOUGH = 0.3  # s that such a beginning takes
 _NOTHING = 1e-12  # what is done of a run that does not come forward
 
@@ -50,23 +49,26 @@ def pilot(scenario: Scenario, seconds: float) -> Pilot:
         found = _run(simulation, seconds)
     except Disturbed:
         return _run(Simulation(plan, shortcuts=False), seconds)
-    looped = found.virtual_s > 0 and not scenario.workload.learns and follows(simulation) and able()
-    return _in_a_loop(plan, found) if looped and found.took_s / found.done > _LONG else found
+    long = found.virtual_s > 0 and found.took_s / found.done > _LONG
+    return _in_a_loop(plan, found) if long and not scenario.workload.learns else found
 
 
 def _in_a_loop(plan: Plan, by_events: Pilot) -> Pilot:
-    """The same of a run that a compiled loop makes, once that is loaded."""
+    """The same of a run that a compiled loop makes, once that is loaded, if one does."""
     simulation, stop = Simulation(plan), plan.scenario.stop.time or inf
-    loop, until, took = Asynchronous(simulation), by_events.virtual_s, 0.0
+    looped, until, took = loop(simulation, always=True), by_events.virtual_s, 0.0
+    if looped is None:
+        simulation.environment.give_up()
+        return by_events
     try:
-        loop.run(0.0)
+        looped.run(0.0)
         begin = monotonic()
-        while took < _ENOUGH and until < stop and not loop.over:
-            loop.run(until)
+        while took < _ENOUGH and until < stop and not looped.over:
+            looped.run(until)
             until, took = 2 * until, monotonic() - begin
     except Disturbed:
         return by_events
-    done = 1.0 if loop.over else simulation.fraction(simulation.steps)
+    done = 1.0 if looped.over else simulation.fraction(simulation.steps)
     nbytes = simulation.recorder.nbytes
     return Pilot(max(done, _NOTHING), simulation.steps, simulation.environment.now, took, nbytes)
 

@@ -35,6 +35,7 @@ from lockstep.simulator.kernel import COUNT, OWNER, PATH, RATE, Ints, remove
 
 WHOLE, PARTS, DOWN, REST = range(1, 5)  # a message is one flow, two, the second of these, or what was waiting
 SAME = 1e-9  # as in queues.py
+NOBODY = -1  # in the place of a message that was told, and is over
 GOES_AS, PLAN, NOW = range(9, 12)  # more of `fw`, of messages: the above; when to look again; room for some
 WAITING, BELOW = range(1, 3)  # of `fr`: bytes in the queue, while it is whole; bytes of the second part
 
@@ -121,6 +122,19 @@ def join(c: int, left: float, now: float, queue: Queue, whole: Ints, net: Net) -
 
 
 @compiled
+def start(c: int, nbytes: float, now: float, queue: Queue, whole: Ints, net: Net) -> None:
+    """`Queues.start`, after the last message of that connection, which may have been told in this instant."""
+    fr, fw = net[3], net[4]
+    if fw[IS_TOLD, c] > 0:
+        for at in range(whole[TOLD]):
+            if fw[LISTED, at] == c:
+                fw[LISTED, at] = NOBODY
+        fw[IS_TOLD, c] = 0
+    fr[WAITING, c] = 0.0
+    join(c, nbytes, now, queue, whole, net)
+
+
+@compiled
 def part(c: int, messages: int, now: float, queue: Queue, whole: Ints, net: Net) -> None:
     """`_Message._part`."""
     fr, fw = net[3], net[4]
@@ -166,10 +180,13 @@ def look_at_messages(messages: int, size: float, now: float, queue: Queue, whole
     told = whole[TOLD]
     for at in range(told):
         fw[NOW, at] = fw[LISTED, at]
-        fw[IS_TOLD, fw[LISTED, at]] = 0
+        if fw[NOW, at] != NOBODY:
+            fw[IS_TOLD, fw[NOW, at]] = 0
     whole[TOLD] = 0
     for at in range(told):
         c = fw[NOW, at]
+        if c == NOBODY:
+            continue
         if fw[GOES_AS, c] == WHOLE:
             owner = fw[OWNER, c]
             grows = owner != ew[ROUTE, c << shift]

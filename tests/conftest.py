@@ -39,8 +39,8 @@ def _one_attempt() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _by_messages() -> None:
     """Short runs are made by their messages, whatever other tests of this process have made before."""
-    if (module := sys.modules.get("lockstep.simulator.asynchronous")) is not None:
-        module.Asynchronous.messages = 0.0
+    if (module := sys.modules.get("lockstep.simulator.loop")) is not None:
+        module.Loop.messages = 0.0
 
 
 @pytest.hookimpl(optionalhook=True)

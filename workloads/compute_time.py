@@ -52,6 +52,17 @@ class _Draws:
             self._size = min(2 * self._size, 1024)
         return self._block.pop()
 
+    def next(self, count: int) -> NDArray[np.float64]:
+        """So many of them."""
+        blocks, size = [np.array(self._block[::-1])], len(self._block)
+        while size < count:
+            blocks.append(_draws(self._time, self._rng, self._size))
+            size += self._size
+            self._size = min(2 * self._size, 1024)
+        found = np.concatenate(blocks)
+        self._block = found[count:][::-1].tolist()
+        return found[:count]
+
 
 class ComputeTime:
     """The durations of one worker's successive gradients, in seconds.
@@ -95,6 +106,12 @@ class ComputeTime:
         if self._slowness is not None:
             work = self._slowness.seconds(now + self.waited, work)
         return self.waited + work
+
+    def draws(self, count: int) -> NDArray[np.float64]:
+        """Those of so many gradients, where they are `steady`, shape (count,)."""
+        if self._slowness is not None:
+            return np.array([self.draw(0.0) for _ in range(count)])
+        return self._work.next(count) + self._exchange
 
 
 def compute_times(scenario: Scenario, sizes: Sizes, life: tuple[int, ...] = ()) -> list[ComputeTime]:

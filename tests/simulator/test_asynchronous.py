@@ -2,21 +2,29 @@
 
 from typing import Any
 
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import lockstep
-from lockstep import Result, Scenario, ScenarioError
+from lockstep import Scenario, ScenarioError
 from lockstep.job.plan import Plan
-from lockstep.simulator import asynchronous, asynchronous_kernel, flows_kernel, kernel, pilot, queues_kernel
-from lockstep.simulator.asynchronous import Asynchronous, follows
+from lockstep.simulator import (
+    asynchronous_kernel,
+    flows_kernel,
+    kernel,
+    loop,
+    loop_kernel,
+    pilot,
+    queues_kernel,
+)
+from lockstep.simulator.asynchronous import Asynchronous
 from lockstep.simulator.engine import Simulation
 from lockstep.simulator.errors import SimulationError
+from lockstep.simulator.loop import Loop
 from lockstep.strategies import STRATEGIES
+from tests.support import looped
 from tests.support.nightly import examples
-from tests.support.rings import s, times
 from tests.support.scenarios import scenario
 
 STRATEGY: list[Any] = [
@@ -30,7 +38,7 @@ STRATEGY: list[Any] = [
 @pytest.fixture
 def in_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """What numba compiles, as it stands."""
-    for module in (kernel, flows_kernel, queues_kernel, asynchronous_kernel):
+    for module in (kernel, flows_kernel, queues_kernel, loop_kernel, asynchronous_kernel):
         for name, each in [*vars(module).items()]:
             if hasattr(each, "py_func"):
                 monkeypatch.setattr(module, name, each.py_func)
@@ -40,76 +48,32 @@ def follow(config: Scenario) -> bool:
     """Whether the loop could make the run, which nobody does."""
     simulation = Simulation(Plan.of(config))
     simulation.environment.give_up()
-    return follows(simulation)
-
-
-def looped(config: Scenario) -> Result:
-    """The result of the loop, which must be able to make the run."""
-    simulation = Simulation(Plan.of(config))
-    assert follows(simulation)
-    Asynchronous(simulation).run()
-    simulation.finish()
-    return simulation.result()
+    return Asynchronous.follows(simulation)
 
 
 def assert_same(config: Scenario) -> None:
     """Records, what links carried when, and how it ends."""
-    simulation = Simulation(Plan.of(config), shortcuts=False)
-    simulation.run()
-    carried, found = simulation.result(), looped(config)
-    pd.testing.assert_frame_equal(found.records, carried.records, check_exact=True)
-    pd.testing.assert_frame_equal(found.utilisation, carried.utilisation, check_exact=True)
-    assert found.warnings == carried.warnings
+    looped.assert_same(Asynchronous, config)
 
 
 @st.composite
 def runs(draw: st.DrawFn) -> Scenario:
     """All that the loop is told of; bandwidths such that flows meet, and times that meet too."""
     workers = draw(st.integers(1, 7))
-    network: dict[str, Any] = {
-        "bandwidth": draw(st.sampled_from(["1 MB/s", "100 kB/s", "7 kB/s", None])),
-        "latency": draw(s(0, 0.01)),
-        "message_overhead": draw(st.sampled_from(["0 s", "0 s", "100 us", "7 ms"])),
-        "duplex": draw(st.sampled_from(["full", "full", "half"])),
-        "goodput": draw(st.sampled_from([1.0, 0.9])),
-        "server_bandwidth": draw(st.sampled_from([None, "50 kB/s", "3 MB/s"])),
-        "intra_host": draw(st.sampled_from([None, {"bandwidth": "2 MB/s"}])),
-    }
-    if network["bandwidth"] is not None and draw(st.booleans()):
-        network["topology"] = {"kind": "racks", "hosts_per_rack": 2, "oversubscription": 2}
-    if draw(st.booleans()):
-        network["queue"] = draw(st.sampled_from(["100 B", "3 kB", "64 KiB"]))
+    network = draw(looped.networks())
     servers = {
         "count": draw(st.integers(1, 5)),
         "colocated": draw(st.booleans()),
         "speed": draw(st.sampled_from([1, 0.5])),
     }
-    slow = st.fixed_dictionaries(
-        {"worker": st.integers(0, workers - 1), "slowdown": st.floats(1, 5)},
-        optional={"probability": st.just(0.3)},
-    )
-    stops = [
-        st.fixed_dictionaries({"steps": st.integers(1, 12)}),
-        st.fixed_dictionaries({"steps": st.integers(1, 12), "time": s(0.001, 0.5)}),
-        st.fixed_dictionaries({"time": s(0.001, 0.2)}),
-    ]
-    timed = draw(times)
-    if (time := timed.get("value")) is not None and float(time.split()[0]) < 1e-3:
-        timed["value"] = "2 ms"  # else a run of a given time has no end
     return scenario(
         cluster__workers=workers,
         cluster__workers_per_host=draw(st.sampled_from([1, 1, 2])),
         cluster__servers=servers,
         cluster__network=network,
-        cluster__compute={"time": timed},
-        cluster__exchange_overhead=draw(st.sampled_from(["0 s", "1 ms"])),
-        cluster__stragglers=draw(st.lists(slow, max_size=1)),
-        cluster__memory_bandwidth=draw(st.sampled_from([None, "1 MB/s", "3 GB/s"])),
-        cluster__apply_overhead=draw(st.sampled_from(["0 s", "0 s", "123 us"])),
         workload={"parameters": draw(st.sampled_from([1, 3, 500, 3000]))},
         strategy=draw(st.sampled_from(STRATEGY)),
-        stop=draw(st.one_of(stops)),
-        seed=draw(st.integers(0, 2**31)),
+        **draw(looped.paces(workers, 1)),
     )
 
 
@@ -142,8 +106,8 @@ def busy(**changes: Any) -> Scenario:
 
 def test_same_bits_in_longer_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rooms that become full, times that are drawn again, links that are read often."""
-    monkeypatch.setattr(asynchronous, "_ROWS", 7)
-    monkeypatch.setattr(asynchronous, "_DRAWS", 20)
+    monkeypatch.setattr(loop, "_ROWS", 7)
+    monkeypatch.setattr(loop, "_DRAWS", 20)
     assert_same(busy())
     assert_same(busy(cluster__servers=1, cluster__memory_bandwidth="1 MB/s"))
     assert_same(busy(workload={"dataset": "digits", "model": "mlp", "learning": False}, stop={"epochs": 3}))
@@ -151,9 +115,9 @@ def test_same_bits_in_longer_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_short_run_does_without(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would take longer to load what is compiled; what others have taken before counts, too."""
-    monkeypatch.setattr(Asynchronous, "messages", 0.0)
-    monkeypatch.setattr(asynchronous, "_MANY", 7 * 6 * 6 * 2 * 40)
-    monkeypatch.setattr(asynchronous, "able", lambda: True)
+    monkeypatch.setattr(Loop, "messages", 0.0)
+    monkeypatch.setattr(loop, "_MANY", 7 * 6 * 6 * 2 * 40)
+    monkeypatch.setattr(loop, "able", lambda: True)
     simulation = Simulation(Plan.of(busy()))
     simulation.environment.give_up()
     assert [Asynchronous.pays(simulation) for _ in range(9)] == [False] * 7 + [True] * 2
@@ -205,7 +169,7 @@ def test_time_that_stands_still_is_told_as_ever(monkeypatch: pytest.MonkeyPatch)
 def test_the_loop_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """And tells how far it is."""
     pytest.importorskip("numba")
-    monkeypatch.setattr(asynchronous, "_MANY", 0)
+    monkeypatch.setattr(loop, "_MANY", 0)
     used, told = [], []
     made = Asynchronous.run
     monkeypatch.setattr(Asynchronous, "run", lambda self: used.append(self) or made(self))
@@ -251,20 +215,20 @@ def test_an_estimate_is_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bounds_that_nobody_comes_to(monkeypatch: pytest.MonkeyPatch) -> None:
     """Above what a compiled number can be."""
     assert_same(busy(stop={"steps": 10**19, "time": "0.1 s"}))
-    monkeypatch.setattr(Asynchronous, "messages", 0.0)
+    monkeypatch.setattr(Loop, "messages", 0.0)
     idle = scenario(
         cluster__compute={"time": {"distribution": "constant", "value": "0 s"}}, stop={"time": "1 s"}
     )
     simulation = Simulation(Plan.of(idle))
     simulation.environment.give_up()
     assert not Asynchronous.pays(simulation)
-    assert Asynchronous.messages == 0
+    assert Loop.messages == 0
 
 
 def test_it_tells_how_far_it_is_by_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("numba")
-    monkeypatch.setattr(asynchronous, "_MANY", 0)
-    monkeypatch.setattr(asynchronous, "_ROWS", 100)
+    monkeypatch.setattr(loop, "_MANY", 0)
+    monkeypatch.setattr(loop, "_ROWS", 100)
     told = list[float]()
     lockstep.simulate(busy(stop={"time": "1 s"}), told.append)
     assert len(told) > 3
@@ -281,7 +245,7 @@ def test_it_stops_now_and_then_so_that_signals_are_heard(monkeypatch: pytest.Mon
 
 
 def test_rows_of_one_array_are_told_apart() -> None:
-    files = kernel, flows_kernel, queues_kernel, asynchronous_kernel
+    files = kernel, flows_kernel, queues_kernel, loop_kernel, asynchronous_kernel
     rows = {
         "lr": "CAPACITY SUSTAINED LEFT RATE CLOCK SINCE BOUND LOOK_AT ENTERED",
         "lw": "HEAD TAIL REACHED MET SIZE RISING COUNT BASE LENGTH USED BOTTLENECK CHANGES AMONG ENOUGH"
@@ -290,8 +254,8 @@ def test_rows_of_one_array_are_told_apart() -> None:
         "fw": "HOLDER OWNER EARLIER MOVED KEY FINISHED BORN LISTED IS_TOLD GOES_AS PLAN NOW KIND VERSION"
         " FOLLOWING THERE",
         "ew": "PATH BEFORE AFTER ROUTE TOLD_BEFORE TOLD_AFTER",
-        "whole": "EVENTS ORDER HELD CHANGED TOLD TIGHT WORK MESSAGES GRADIENTS UPDATES UNREAD AT ENDED STEPS"
-        " STILL EMPTY TAKEN SENT CAME",
+        "whole": "EVENTS ORDER HELD CHANGED TOLD TIGHT WORK MESSAGES GRADIENTS UPDATES WORKS UNREAD AT ENDED"
+        " STEPS STILL EMPTY TAKEN SENT CAME",
     }
     for names in rows.values():
         found = [next(vars(file)[name] for file in files if name in vars(file)) for name in names.split()]

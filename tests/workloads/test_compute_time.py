@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 from lockstep import scenarios
 from lockstep.workloads import ComputeTime, Sizes
 from lockstep.workloads.compute_time import compute_times, mean_gradient_s
-from lockstep.workloads.slowness import Slowness
+from lockstep.workloads.slowness import Chance, Slowness
 
 ADAPTER: TypeAdapter[scenarios.Distribution] = TypeAdapter(scenarios.Distribution)
 
@@ -85,6 +85,20 @@ def test_draws_do_not_depend_on_the_block(form: tuple[str, dict[str, object]]) -
         one_by_one._size = 1
         singles.append(one_by_one.draw(0.0))
     assert singles == [blocks.draw(0.0) for _ in range(100)]
+
+
+@pytest.mark.parametrize("form", [form for form, *_ in CLOSED_FORMS])
+@pytest.mark.parametrize("slow", [False, True])
+def test_many_at_once_are_those_one_after_the_other(form: tuple[str, dict[str, object]], slow: bool) -> None:
+    def times() -> ComputeTime:
+        slowness = Slowness(2.0, [Chance(3.0, 0.5, np.random.default_rng(1))]) if slow else None
+        return ComputeTime(distribution(form[0], **form[1]), 5, 2, slowness, exchange_s=0.25)
+
+    one, many = times(), times()
+    expected = [one.draw(0.0) for _ in range(2100)]
+    found = [*many.draws(3), many.draw(0.0), *many.draws(2000), *many.draws(0)]
+    found += [many.draw(0.0) for _ in range(len(expected) - len(found))]
+    assert found == expected
 
 
 def test_streams_differ_by_worker_and_seed() -> None:

@@ -1,0 +1,72 @@
+"""What the loops have in common that make whole runs: plain Python that numba compiles (loop.py)."""
+
+from lockstep.simulator.flows_kernel import (
+    BOTTLENECK,
+    FINISHED,
+    FIRST_TOLD,
+    HEAR,
+    PLANNED,
+    SOLVE,
+    Net,
+    Queue,
+    look,
+    solve,
+    solve_later,
+    tell,
+    tell_all,
+    widen,
+)
+from lockstep.simulator.jit import compiled, inlined
+from lockstep.simulator.kernel import Ints
+from lockstep.simulator.queues_kernel import PLAN, look_at_messages
+
+DONE, MORE, FULL, READ, WRONG, PAUSE = range(6)  # why it stops: over; draw times, make room, read links
+MUCH = 1 << 20  # events, and flows in solutions, after which Python may want to hear of a signal
+# Places in `whole` after those of flows_kernel.py: rows of messages, gradients, updates and work; flows that
+# may end before links are read; the link where that interrupted, and flows that had ended there; steps, those
+# in one instant, workers without drawn times, mini-batches taken, bytes sent and arrived; the first message
+# that is free, and how many are (traced_kernel.py)
+MESSAGES, GRADIENTS, UPDATES, WORKS, UNREAD, AT, ENDED, STEPS, STILL, EMPTY, TAKEN, SENT, CAME = range(7, 20)
+FREE_ONE, FREE_ONES, PLACES = range(20, 23)
+ENDLESS = 1 << 60  # mini-batches
+LATENCY = 5  # of `fr`: of the connection
+
+
+@inlined
+def ended(link: int, now: float, queue: Queue, whole: Ints, net: Net) -> int:
+    """`Flows._look` until flows are told that they are done: how many."""
+    lw, fw = net[2], net[4]
+    flowed = look(link, now, net)
+    if flowed:
+        if lw[FIRST_TOLD, link] >= 0:
+            tell_all(link, now, queue, whole, net)
+        if not (lw[BOTTLENECK, link] and widen(link, net)):
+            for at in range(flowed):
+                solve_later(fw[FINISHED, at], now, queue, whole, net)
+        whole[UNREAD] -= flowed
+    return flowed
+
+
+@compiled
+def solved(
+    what: int,
+    whom: int,
+    order: int,
+    messages: int,
+    waits: float,
+    now: float,
+    queue: Queue,
+    whole: Ints,
+    net: Net,
+) -> bool:
+    """What happens once the rates of an instant are due; False: a link carries more than it can.
+
+    order: of the event; messages: how many there may be; waits: bytes of each that may wait in switches.
+    """
+    if what == SOLVE:
+        return solve(now, messages if waits else 0, queue, whole, net)
+    if what == HEAR:
+        look_at_messages(messages, waits, now, queue, whole, net)
+    elif what == PLANNED and net[4][PLAN, whom] == order:
+        tell(whom, now, queue, whole, net)
+    return True

@@ -1,0 +1,247 @@
+"""Runs whose mini-batches are alike in one loop, against all their programs and messages: same bits."""
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import lockstep
+from lockstep import Scenario
+from lockstep.job.plan import Plan
+from lockstep.simulator import (
+    flows_kernel,
+    kernel,
+    loop,
+    loop_kernel,
+    pilot,
+    queues_kernel,
+    trace,
+    traced,
+    traced_kernel,
+)
+from lockstep.simulator.engine import Simulation
+from lockstep.simulator.errors import SimulationError
+from lockstep.simulator.loops import loop as loop_of
+from lockstep.simulator.trace import Trace, Untraceable
+from lockstep.simulator.traced import Traced
+from lockstep.strategies import STRATEGIES
+from lockstep.strategies.collectives import ALGORITHMS
+from tests.support import looped
+from tests.support.nightly import examples
+from tests.support.scenarios import scenario
+
+ALGORITHM = [name for name in ALGORITHMS if name not in ("gloo-ring", "native")]
+
+
+@pytest.fixture
+def in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What numba compiles, as it stands."""
+    for module in (kernel, flows_kernel, queues_kernel, loop_kernel, traced_kernel):
+        for name, each in [*vars(module).items()]:
+            if hasattr(each, "py_func"):
+                monkeypatch.setattr(module, name, each.py_func)
+
+
+def follow(config: Scenario) -> bool:
+    """Whether the loop could make the run, which nobody does."""
+    simulation = Simulation(Plan.of(config))
+    simulation.environment.give_up()
+    try:
+        return Traced.follows(simulation) and bool(Traced(simulation))
+    except Untraceable:
+        return False
+
+
+@st.composite
+def strategies(draw: st.DrawFn) -> dict[str, Any]:
+    """Those that repeat, as they can be traced."""
+    optimizer: dict[str, Any] = {"optimizer": draw(st.sampled_from(["sgd", "adam"]))}
+    if draw(st.booleans()):
+        return optimizer | {
+            "name": "d-psgd",
+            "graph": draw(st.sampled_from(["ring", "exponential", "complete"])),
+        }
+    found = optimizer | {
+        "name": "all-reduce",
+        "algorithm": draw(st.sampled_from(ALGORITHM)),
+        "buckets": draw(st.sampled_from([1, 1, 3])),
+        "codec": draw(st.sampled_from(["none", "none", "fp16", "top-k"])),
+    }
+    if found["codec"] == "top-k":
+        found["algorithm"] = "two-level"
+    if draw(st.booleans()):
+        found["max_grad_norm"] = 1.0
+    return found
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> Scenario:
+    """All that the loop is told of; bandwidths such that flows meet, and times that meet too."""
+    workers, paces = draw(st.integers(2, 7)), traced._FEW
+    given = draw(looped.paces(workers, paces))
+    given["cluster__compute"]["backward"] = draw(st.sampled_from([0.0, 0.5]))
+    return scenario(
+        cluster__workers=workers,
+        cluster__workers_per_host=draw(st.sampled_from([1, 2, 3])),
+        cluster__network=draw(looped.networks()) | {"server_bandwidth": None},
+        workload={"parameters": draw(st.sampled_from([5, 500, 3000]))},
+        strategy=draw(strategies()),
+        **given,
+    )
+
+
+def assert_same(config: Scenario) -> None:
+    """Records, what links carried when, and how it ends; but for rings that are computed without."""
+    try:
+        looped.assert_same(Traced, config)
+    except Untraceable as why:
+        assume("rings" not in str(why))
+        raise
+
+
+@examples(3)
+@given(runs())
+def test_same_bits(config: Scenario) -> None:
+    assert_same(config)
+
+
+@pytest.mark.usefixtures("in_python")
+@examples(0.25)
+@given(runs())
+def test_same_bits_without_a_compiler(config: Scenario) -> None:
+    assert not hasattr(traced_kernel.run, "py_func")
+    assert_same(config)
+
+
+def busy(**changes: Any) -> Scenario:
+    """Pairs of hosts send to each other, and flows inside hosts hold each other back."""
+    given: dict[str, Any] = {
+        "cluster__workers": 8,
+        "cluster__workers_per_host": 2,
+        "cluster__network": {"bandwidth": "1 MB/s", "latency": "1 ms", "intra_host": {"bandwidth": "3 MB/s"}},
+        "cluster__compute": {"time": {"distribution": "exponential", "mean": "1 ms"}},
+        "workload": {"parameters": 30_000},
+        "strategy": {"name": "all-reduce", "algorithm": "halving-doubling"},
+        "stop": {"steps": 40},
+    }
+    return scenario(**given | changes)
+
+
+def test_same_bits_in_longer_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rooms that become full, times that are drawn again, links that are read often, messages that wait."""
+    monkeypatch.setattr(loop, "_ROWS", 7)
+    monkeypatch.setattr(loop, "_DRAWS", 20)
+    monkeypatch.setattr(traced, "_MESSAGES", 1)
+    assert_same(busy())
+    assert_same(busy(strategy={"name": "d-psgd", "graph": "complete"}, stop={"time": "2 s"}))
+    assert_same(busy(strategy={"name": "all-reduce", "algorithm": "parameter-server", "buckets": 5}))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"strategy": "local-sgd"},
+        {"strategy": "synchronous"},
+        {"strategy": {"name": "all-reduce", "algorithm": "gloo-ring"}},
+        {"strategy": {"name": "all-reduce", "algorithm": "native"}},
+        {"strategy": "all-reduce"},  # by rings.py
+        {"stop": {"steps": 7}},
+        {"stop": {"updates": 30}},
+        {"workload": {"problem": "quadratic", "learning": True}},
+        {"cluster__cores_per_host": 1},
+        {"cluster__network": {"bandwidth": "1 MB/s", "jitter": {"deviation": "1 ms"}}},
+        {
+            "cluster__faults": [{"worker": 1, "at": "10 ms", "crash": True, "back_after": "5 ms"}],
+            "recovery": {"on_failure": "continue"},
+        },
+    ],
+    ids=str,
+)
+def test_what_only_programs_can_tell(changes: dict[str, Any]) -> None:
+    assert follow(busy())
+    assert not follow(busy(**changes))
+
+
+def test_strategies_that_repeat() -> None:
+    """In all that they can be told: more mini-batches than are looked at are the same, too."""
+    assert {name for name, each in STRATEGIES.items() if each.repeats} == {"all-reduce", "d-psgd"}
+
+
+@pytest.mark.parametrize("name", ["all-reduce", "d-psgd"])
+def test_each_mini_batch_is_as_the_first(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    parameters = {} if name == "d-psgd" else {"algorithm": "two-level", "buckets": 2}
+    config = busy(strategy={"name": name, **parameters})
+    simulation = Simulation(Plan.of(config))
+    simulation.environment.give_up()
+    (two, *_), made = trace.traces(simulation, rings=True), []
+    monkeypatch.setattr(trace, "_BATCHES", 9)
+    monkeypatch.setattr(trace._Node, "trace", lambda node: made.append(node) or Trace((), (), ()))
+    trace.traces(simulation, rings=True)
+    begun = made[0]._began
+    spans = [made[0]._operations[at:to] for at, to in pairwise(begun)]
+    assert len(spans) == 9
+    assert all(span == two.again for span in spans)
+
+
+def test_a_strategy_that_does_not_repeat_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it says of itself."""
+    monkeypatch.setitem(STRATEGIES, "local-sgd", replace(STRATEGIES["local-sgd"], repeats=True))
+    assert not follow(busy(strategy={"name": "local-sgd", "averaging_period": 2, "algorithm": "two-level"}))
+
+
+def test_the_loop_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And tells how far it is."""
+    pytest.importorskip("numba")
+    monkeypatch.setattr(loop, "_MANY", 0)
+    used, told = [], []
+    made = Traced.run
+    monkeypatch.setattr(Traced, "run", lambda self: used.append(self) or made(self))
+    lockstep.simulate(busy(), told.append)
+    assert len(used) == 1
+    assert told
+    assert told == sorted(told)
+    assert told[-1] == 1.0
+
+
+def test_a_short_run_does_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "able", lambda: True)
+    simulation = Simulation(Plan.of(busy()))
+    assert loop_of(simulation) is None
+    monkeypatch.setattr(loop, "_MANY", 0)
+    assert isinstance(loop_of(simulation), Traced)
+    simulation.environment.give_up()
+
+
+def test_an_estimate_is_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba")
+    monkeypatch.setattr(pilot, "_LONG", 0)
+    found = pilot.pilot(busy(stop={"steps": 100_000}), 0.05)
+    assert found.took_s > 0
+    assert found.done == pytest.approx(found.steps / 800_000, rel=0.01)
+
+
+def test_a_program_that_fails_says_so_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(node: Any, optimizer: Any) -> None:
+        raise ValueError("on purpose")
+
+    monkeypatch.setitem(STRATEGIES, "all-reduce", replace(STRATEGIES["all-reduce"], worker_loop=fails))
+    monkeypatch.setattr(loop, "_MANY", 0)
+    with pytest.raises(SimulationError, match="on purpose"):
+        lockstep.simulate(busy(strategy="all-reduce"))
+
+
+def test_rows_of_one_array_are_told_apart() -> None:
+    files = kernel, flows_kernel, queues_kernel, loop_kernel, traced_kernel
+    rows = {
+        "fw": "HOLDER OWNER EARLIER MOVED KEY FINISHED BORN LISTED IS_TOLD GOES_AS PLAN NOW CARRIES"
+        " FIRST FINAL HAS",
+        "whole": "EVENTS ORDER HELD CHANGED TOLD TIGHT WORK MESSAGES GRADIENTS UPDATES WORKS UNREAD AT ENDED"
+        " STEPS STILL EMPTY TAKEN SENT CAME FREE_ONE FREE_ONES",
+        "events": "START COMPUTED BEGIN LOOK ARRIVE SOLVE APPLIED HEAR PLANNED GOES_ON HANDED_OVER",
+    }
+    for names in rows.values():
+        found = [next(vars(file)[name] for file in files if name in vars(file)) for name in names.split()]
+        assert found == [*range(len(found))]

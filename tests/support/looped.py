@@ -1,0 +1,71 @@
+"""Runs that a loop makes, against all their programs, events and messages."""
+
+from typing import Any
+
+import pandas as pd
+from hypothesis import strategies as st
+
+from lockstep import Scenario
+from lockstep.job.plan import Plan
+from lockstep.simulator.engine import Simulation
+from lockstep.simulator.loop import Loop
+from tests.support.rings import s, times
+
+
+def assert_same(kind: type[Loop], config: Scenario) -> None:
+    """Records, what links carried when, and how it ends; the loop must be able to make the run."""
+    carried, made = Simulation(Plan.of(config), shortcuts=False), Simulation(Plan.of(config))
+    carried.run()
+    made.environment.give_up()
+    assert kind.follows(made)
+    kind(made).run()
+    made.finish()
+    found, expected = made.result(), carried.result()
+    pd.testing.assert_frame_equal(found.records, expected.records, check_exact=True)
+    pd.testing.assert_frame_equal(found.utilisation, expected.utilisation, check_exact=True)
+    assert found.warnings == expected.warnings
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> dict[str, Any]:
+    """All that a loop is told of; bandwidths such that flows meet."""
+    network: dict[str, Any] = {
+        "bandwidth": draw(st.sampled_from(["1 MB/s", "100 kB/s", "7 kB/s", None])),
+        "latency": draw(s(0, 0.01)),
+        "message_overhead": draw(st.sampled_from(["0 s", "0 s", "100 us", "7 ms"])),
+        "duplex": draw(st.sampled_from(["full", "full", "half"])),
+        "goodput": draw(st.sampled_from([1.0, 0.9])),
+        "server_bandwidth": draw(st.sampled_from([None, "50 kB/s", "3 MB/s"])),
+        "intra_host": draw(st.sampled_from([None, {"bandwidth": "2 MB/s"}])),
+    }
+    if network["bandwidth"] is not None and draw(st.booleans()):
+        network["topology"] = {"kind": "racks", "hosts_per_rack": 2, "oversubscription": 2}
+    if draw(st.booleans()):
+        network["queue"] = draw(st.sampled_from(["100 B", "3 kB", "64 KiB"]))
+    return network
+
+
+@st.composite
+def paces(draw: st.DrawFn, workers: int, steps: int) -> dict[str, Any]:
+    """How long all takes, and when it ends: after `steps` mini-batches at least, or some time."""
+    slow = st.fixed_dictionaries(
+        {"worker": st.integers(0, workers - 1), "slowdown": st.floats(1, 5)},
+        optional={"probability": st.just(0.3)},
+    )
+    stops = [
+        st.fixed_dictionaries({"steps": st.integers(steps, steps + 11)}),
+        st.fixed_dictionaries({"steps": st.integers(steps, steps + 11), "time": s(0.001, 0.5)}),
+        st.fixed_dictionaries({"time": s(0.001, 0.2)}),
+    ]
+    timed = draw(times)
+    if (time := timed.get("value")) is not None and float(time.split()[0]) < 1e-3:
+        timed["value"] = "2 ms"  # else a run of a given time has no end
+    return {
+        "cluster__compute": {"time": timed},
+        "cluster__exchange_overhead": draw(st.sampled_from(["0 s", "1 ms"])),
+        "cluster__stragglers": draw(st.lists(slow, max_size=1)),
+        "cluster__memory_bandwidth": draw(st.sampled_from([None, "1 MB/s", "3 GB/s"])),
+        "cluster__apply_overhead": draw(st.sampled_from(["0 s", "0 s", "123 us"])),
+        "stop": draw(st.one_of(stops)),
+        "seed": draw(st.integers(0, 2**31)),
+    }
