@@ -152,7 +152,7 @@ class Loop:
 
         links, count = self._links, len(self._connections)
         places = {link: place for place, link in enumerate(links)}
-        longest = max(1, *[len(path) for path in self._paths])
+        longest = max([1, *[len(path) for path in self._paths]])
         shift = (longest - 1).bit_length()
         ew = np.full((6, len(self._paths) << shift), -1, np.int64)
         crossed = np.zeros(len(links), np.int64)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _BATCHES = 2
+_MOST = 4_000_000  # operations, some 0.5 GB; more messages than that take longer than their programs
 
 
 class Untraceable(Exception):
@@ -99,6 +100,8 @@ def traces(simulation: "Simulation", rings: bool) -> list[Trace]:
         while going:
             for node in going:
                 node.go_on()
+            if sum([len(node._operations) for node in going]) > _MOST:
+                raise Untraceable("they do too much")
             going = [node for node in nodes if node.take_in()]
         found = [node.trace() for node in nodes]
     except Untraceable:

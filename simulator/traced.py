@@ -60,7 +60,10 @@ class Traced(Loop):
         self._nodes[[kernel.POINT, kernel.AGAIN, kernel.AFTER, kernel.END]] = np.array(program.spans).T
         self._nodes[kernel.OWNER_OF] = [simulation.nodes[rank].owner for rank in workers]
         self._busy = np.zeros((2, count))
-        self._gone = np.full((count, 1 + max(len(span) for span in spans)), np.inf)
+        back = max(
+            [each.before for span in spans for each in span if isinstance(each, operations.Sent)], default=0
+        )
+        self._gone = np.full((count, 1 + back), np.inf)
         self._program = program.packed()
         self._pool: Any = None
         self._add_messages(max(_MESSAGES, 4 * self._more))

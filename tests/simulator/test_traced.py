@@ -80,7 +80,7 @@ def strategies(draw: st.DrawFn) -> dict[str, Any]:
 @st.composite
 def runs(draw: st.DrawFn) -> Scenario:
     """All that the loop is told of; bandwidths such that flows meet, and times that meet too."""
-    workers, paces = draw(st.integers(2, 7)), traced._FEW
+    workers, paces = draw(st.integers(1, 7)), traced._FEW
     given = draw(looped.paces(workers, paces))
     given["cluster__compute"]["backward"] = draw(st.sampled_from([0.0, 0.5]))
     return scenario(
@@ -245,3 +245,12 @@ def test_rows_of_one_array_are_told_apart() -> None:
     for names in rows.values():
         found = [next(vars(file)[name] for file in files if name in vars(file)) for name in names.split()]
         assert found == [*range(len(found))]
+
+
+def test_a_trace_that_would_be_too_long_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace, "_MOST", 100)
+    assert not follow(busy())
+
+
+def test_one_worker() -> None:
+    assert_same(busy(cluster__workers=1))
