@@ -36,6 +36,7 @@ from lockstep.simulator.flows_kernel import (
 )
 from lockstep.simulator.jit import compiled, inlined
 from lockstep.simulator.kernel import Ints, Rows
+from lockstep.simulator.lent import lent
 from lockstep.simulator.loop_kernel import (
     AT,
     CAME,
@@ -128,6 +129,8 @@ def run(
     whole: numbers, see above; real: the time. busy: of servers, in s. ready: when ranks have done with their
     messages' overheads. draws: s of gradients, shape (workers, n).
     """
+    queue, whole, net, rows = lent((queue, whole, net, rows))
+    workers, servers, busy, ready, draws = lent((workers, servers, busy, ready, draws))
     (sent, sent_at), (computed, computed_at), (updated, updated_at) = rows
     shift, lr, lw, fr, fw, ew, _ = net
     s_count, w_count = servers.shape[1], workers.shape[1]

@@ -81,5 +81,5 @@ def _folder(given: str) -> Path | None:
 
 @cache
 def _digest() -> str:
-    sources = sorted([*HERE.glob("*kernel.py"), HERE / "shared_ring.py"])
+    sources = sorted([*HERE.glob("*kernel.py"), HERE / "lent.py", HERE / "shared_ring.py"])
     return sha256(b"".join([source.read_bytes() for source in sources])).hexdigest()[:16]

@@ -34,6 +34,7 @@ from lockstep.simulator.flows_kernel import (
 )
 from lockstep.simulator.jit import compiled, inlined
 from lockstep.simulator.kernel import Ints, Rows
+from lockstep.simulator.lent import lent
 from lockstep.simulator.loop_kernel import (
     AT,
     CAME,
@@ -195,6 +196,8 @@ def run(
     whom, their staleness and mini-batches. busy: until when nodes are, s. gone: when the last messages of
     each node have left. draws: s of gradients, shape (nodes, n).
     """
+    queue, whole, net, operations, nodes = lent((queue, whole, net, operations, nodes))
+    busy, pool, gone, rows = lent((busy, pool, gone, rows))
     (sent, sent_when), (computed, computed_at), (updated, updated_at), (worked, worked_at) = rows
     shift, lr, lw, _, fw, ew, _ = net
     messages, sent_at, ends = pool

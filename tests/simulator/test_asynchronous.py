@@ -38,10 +38,7 @@ STRATEGY: list[Any] = [
 @pytest.fixture
 def in_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """What numba compiles, as it stands."""
-    for module in (kernel, flows_kernel, queues_kernel, loop_kernel, asynchronous_kernel):
-        for name, each in [*vars(module).items()]:
-            if hasattr(each, "py_func"):
-                monkeypatch.setattr(module, name, each.py_func)
+    looped.in_python(monkeypatch, asynchronous_kernel)
 
 
 def follow(config: Scenario) -> bool:

@@ -4,11 +4,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from lockstep.job.plan import Plan
-from lockstep.simulator import flows, jit, rings
+from lockstep.simulator import flows, jit, lent, rings
 from lockstep.simulator.engine import Simulation
 from tests.support.scenarios import scenario
 
@@ -107,3 +109,27 @@ def test_where_nothing_can_be_kept_nothing_is(monkeypatch: pytest.MonkeyPatch, t
     with jit._by_sources() as kept:
         assert not kept
     forget()
+
+
+def test_what_is_lent_is_the_same() -> None:
+    """Its owner keeps it, and nobody counts."""
+    numba = pytest.importorskip("numba")
+    given = np.zeros(3), (np.ones((2, 2), np.int64), 7)
+
+    @numba.njit
+    def change(given: Any) -> Any:
+        first, (second, number) = lent.lent(given)
+        first[1] = second.sum() + number
+        second[:] = 5
+        return number
+
+    before = [sys.getrefcount(each) for each in (given[0], given[1][0])]
+    assert change(given) == 7
+    assert given[0].tolist() == [0.0, 11.0, 0.0]
+    assert (given[1][0] == 5).all()
+    assert [sys.getrefcount(each) for each in (given[0], given[1][0])] == before
+
+
+@pytest.mark.usefixtures("without_numba")
+def test_without_numba_it_is_as_it_is() -> None:
+    assert lent._lent()(given := (1, "x")) is given

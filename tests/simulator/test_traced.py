@@ -39,10 +39,7 @@ ALGORITHM = [name for name in ALGORITHMS if name not in ("gloo-ring", "native")]
 @pytest.fixture
 def in_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """What numba compiles, as it stands."""
-    for module in (kernel, flows_kernel, queues_kernel, loop_kernel, traced_kernel):
-        for name, each in [*vars(module).items()]:
-            if hasattr(each, "py_func"):
-                monkeypatch.setattr(module, name, each.py_func)
+    looped.in_python(monkeypatch, traced_kernel)
 
 
 def follow(config: Scenario) -> bool:
