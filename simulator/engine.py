@@ -76,7 +76,8 @@ class Simulation:
             self.learner = build(scenario.workload, plan.replicas, scenario.seed)
             initial = self.learner.initial()
             self.arithmetics = [OnTensors(group.slice_of(initial)) for group in plan.groups]
-            self.evaluate = once(self.learner.evaluate)  # for the target in the run, for the curve after it
+            evaluate = self.learner.evaluate  # for the curve, and before for a target
+            self.evaluate = evaluate if scenario.stop.goal is None else once(evaluate)
 
         self.roles, self.workers, self.owners = plan.roles, plan.workers, plan.owners
 

@@ -70,8 +70,11 @@ def divided(part: Part, count: int) -> list[Part]:
 
 
 def taken(vector: Any, part: Part, concatenate: Concatenate) -> Any:
-    """The elements of a part of a vector; a view, if they follow one another."""
-    return vector[part[0]] if len(part) == 1 else concatenate([vector[run] for run in part])
+    """The elements of a part of a vector: a view, if they follow one another; itself, if they are all."""
+    if len(part) > 1:
+        return concatenate([vector[run] for run in part])
+    (run,) = part
+    return vector[run] if run.start or run.stop < len(vector) else vector
 
 
 def places(parts: Sequence[Part]) -> list[tuple[int, slice]]:

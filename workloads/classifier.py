@@ -310,7 +310,8 @@ class Classifier:
         with torch.no_grad(), self._seeded(0), self.precision.computing(self.device):
             if self._norms:
                 self._measure_statistics()
-            found = evaluate(self.task, self.module, self._test)
+            loss = self.task.loss if self._users else tasks.outputs
+            found = evaluate(loss, self.task.metrics, self.module, self._test)
         self.module.train()
         self._let_go()
         return found

@@ -12,15 +12,15 @@ from torch import Tensor, nn
 from lockstep.scenarios import ScenarioError
 from lockstep.workloads.base import Evaluation
 from lockstep.workloads.samples import CHUNK, Samples, everything_seeded
-from lockstep.workloads.task import Loss, Metric, Task, defined, require_mean
+from lockstep.workloads.task import Loss, Metric, defined, require_mean
 
 
-def evaluate(task: Task, module: nn.Module, test: Samples) -> Evaluation:
+def evaluate(loss: Loss, metrics: Mapping[str, Metric], module: nn.Module, test: Samples) -> Evaluation:
     """Return the means of the loss and of each metric over all samples; nan of what counts none."""
     sums: dict[str, list[float]] = {}
     for start in range(0, len(test), CHUNK):
         batch, count = test.range(start, start + CHUNK), min(CHUNK, len(test) - start)
-        for name, value in measured(task.loss, task.metrics, module, batch).items():
+        for name, value in measured(loss, metrics, module, batch).items():
             total, number = _summed(value, count)
             both = sums.setdefault(name, [0.0, 0])
             both[0], both[1] = both[0] + total, both[1] + number

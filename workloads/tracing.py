@@ -70,8 +70,8 @@ def _common(owners: Sequence[str]) -> str:
 
 class _Tracer(fx.Tracer):
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        """Not to be looked into: torch's own modules, and dropout by sample."""
-        return isinstance(m, nn.Dropout) or super().is_leaf_module(m, module_qualified_name)
+        """Not to be looked into: torch's own modules, dropout by sample, and the largest of 2 × 2."""
+        return isinstance(m, nn.Dropout | models.Pool) or super().is_leaf_module(m, module_qualified_name)
 
 
 class _WritingTracer(_Tracer):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from lockstep import scenarios
-from lockstep.workloads import Learner, build, deterministic_threads, seeds, sizes
+from lockstep.workloads import Learner, build, deterministic_threads, models, seeds, sizes
 from lockstep.workloads.batches import Batches
 from lockstep.workloads.classifier import Classifier
 from lockstep.workloads.partition import deal
@@ -280,6 +280,33 @@ def test_the_loss_costs_no_second_forward_pass() -> None:
     assert len(passes) == 1
     learner.evaluate(learner.initial())
     assert learner.loss == kept
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 4, 6), (1, 1, 5, 3)])
+def test_the_cnn_pools_without_a_gradient_as_torch_does(shape: tuple[int, ...]) -> None:
+    x = torch.randn(shape)
+    x[0, 0, 0, 0] = torch.nan
+    pool, oracle = models.Pool(), torch.nn.MaxPool2d(2)
+    with torch.no_grad():
+        found = pool(x)
+    np.testing.assert_array_equal(found, oracle(x))
+    assert found.is_contiguous()
+    assert pool(x.requires_grad_()).grad_fn is not None
+
+
+def test_evaluation_computes_the_loss_that_ships_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = build(data(), 1, seed=0)
+    learner.gradient(learner.initial(), 0, 0)
+    asked = []
+
+    def loss(*given: Any, **named: Any) -> torch.Tensor:
+        asked.append(named)
+        return whole(*given, **named)
+
+    whole = models.loss
+    monkeypatch.setattr(models, "loss", loss)
+    learner.evaluate(learner.initial())
+    assert asked == [{"reduction": "sum"}]
 
 
 @pytest.mark.slow
