@@ -64,7 +64,7 @@ def test_numba_is_not_loaded_before_it_is_needed() -> None:
 def test_what_is_compiled_is_kept_by_all_sources(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """numba only looks at a function's own file."""
     numba = pytest.importorskip("numba")
-    for name, text in (("kernel.py", "1"), ("other_kernel.py", "2"), ("shared_ring.py", "3")):
+    for name, text in (("kernel.py", "1"), ("lent.py", "2"), ("shared_ring.py", "3")):
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(jit, "HERE", tmp_path)
     found = []
@@ -88,7 +88,8 @@ def test_where_nothing_can_be_kept_nothing_is(monkeypatch: pytest.MonkeyPatch, t
     """numba would take a folder of its own choice, which knows nothing of what else is compiled."""
     numba = pytest.importorskip("numba")
     (tmp_path / "kernel.py").write_text("1")
-    (tmp_path / "shared_ring.py").write_text("2")
+    (tmp_path / "lent.py").write_text("2")
+    (tmp_path / "shared_ring.py").write_text("3")
     nowhere = tmp_path / "kernel.py" / "no folder"
     monkeypatch.setattr(jit, "HERE", tmp_path)
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(nowhere))
