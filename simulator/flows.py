@@ -15,7 +15,7 @@ Real cards send trains of frames in turn. On average each of n messages is ahead
 train (bucket.py): when one comes, the others have a little more left, and it has less.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from math import inf
@@ -24,6 +24,7 @@ from typing import Any
 import simpy
 from simpy.events import EventPriority
 
+from lockstep.simulator.at_sight import at_sight, search
 from lockstep.simulator.bucket import Bucket, Tokens
 from lockstep.simulator.compiled import Compiled
 from lockstep.simulator.errors import SimulationError
@@ -35,6 +36,7 @@ from lockstep.simulator.max_min import max_min
 
 _LAST = EventPriority(9)  # after all other events of its instant
 _FEW = 6  # flows a link, on average: with fewer a part of the network is solved plainly
+_FEWER = 5  # with which that is done again, where it was not
 _MUCH = 30_000  # links in solutions, after which it pays to compile the solver
 _SAME = 1 + 1e-12  # clocks that differ by less are taken for equal: rounding, not time
 _TURNS = 64  # flows on a link, above which turns make no difference
@@ -63,6 +65,12 @@ class _Endless(Flow):
 def _tell(link: Link) -> None:
     for listener in link.listeners:
         listener.told()
+
+
+def _few(links: Iterable[Link], flows: float) -> bool:
+    """Whether fewer flows than that cross a link that has some, on average."""
+    counts = [count for link in links if (count := len(link.flows))]
+    return not counts or sum(counts) < flows * len(counts)
 
 
 class _Look:
@@ -347,21 +355,26 @@ class Flows:
         """Solve anew all flows that share links, directly or not, with changed ones."""
         changed, self._changed = self._changed, {}
         solver, reached = self._solver(changed)
-        if solver is None:
-            self._solve_plainly(reached)
-            return
-        now, order = self.environment.now, Order(changed)
+        now, order = self.environment._now, Order(changed)
         for link in reached:
             link.clock += link.rate * (now - link.since)
             link.since = now
-        self._move(solver.solve(order), now)
-        if not solver.in_order and any(link.listeners for link in reached):
+        if solver is not None:
+            moved: list[tuple[Flow, Link]] | None = solver.solve(order)
+        else:
+            moved = None if self.listened else at_sight(changed, reached, order)
+        if moved is None:
+            self._solve_plainly(reached)
+            return
+        self._move(moved, now)
+        in_order = solver is None or solver.in_order
+        if not in_order and any(link.listeners for link in reached):
             reached.sort(key=order.reached)
         looks: list[tuple[float, float, Link]] = []
         for link in reached:
             if link.count:
                 link.bound = 0.0
-                link.bottleneck = link.count == len(link.flows) and solver.alone(link)
+                link.bottleneck = link.count == len(link.flows) and (solver is None or solver.alone(link))
                 held, clock = link.held, link.clock
                 while held:
                     due, _number, flow = held[0]
@@ -379,7 +392,7 @@ class Flows:
                     self._rest(link)
             if link.listeners:
                 _tell(link)
-        if not solver.in_order and len({at for at, *_ in looks}) < len(looks):
+        if not in_order and len({at for at, *_ in looks}) < len(looks):
             looks.sort(key=lambda each: order.reached(each[2]))
         for _at, due, link in looks:
             self._wake(link, due, now)
@@ -393,16 +406,14 @@ class Flows:
             self._compiled = None
         filling = next((link.filling for link in changed if isinstance(link.filling, Filling)), None)
         found = None if filling is None else filling.part(changed)
-        if found is None:
-            links = Order(changed).all()
-            reached = [*changed, *[link for link in links if link not in changed]]
+        if found is None or _few(found, _FEWER):
+            reached = search(changed)
             for link in reached:
                 link.filling = None
-            few = not links or sum([len(link.flows) for link in links]) < _FEW * len(links)
-            if few or any(link.tokens is not None for link in reached):
+            if _few(reached, _FEW) or any(link.tokens is not None for link in reached):
                 return None, reached
             filling = Filling()
-            found = filling.part(dict.fromkeys(links))
+            found = filling.part(dict.fromkeys(Order(changed).all()))
             assert found is not None
             found += [link for link in changed if not link.flows]
         Flows.solved += len(found)
@@ -423,7 +434,6 @@ class Flows:
         """The same where links have token buckets, and where there is little to solve."""
         flows = {flow: path for link in reached for flow, path in link.flows.items()}
         for link in reached:
-            self._advance(link)
             if link.tokens is not None:
                 self._read_tokens(link)
         found = max_min(flows, {link: link.capacity for link in reached})

@@ -140,6 +140,7 @@ def bits(
     """What happens if parts with fewer flows a link are solved plainly, the first apart all by the kernel."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lockstep.simulator.flows._FEW", few)
+        patch.setattr("lockstep.simulator.flows._FEWER", 0 if isinstance(few, InTurn) else few)
         patch.setattr("lockstep.simulator.flows._MUCH", 0 if compiled else inf)
         found = fast(load)
     return found.ends, found.carried
