@@ -24,10 +24,10 @@ from typing import Any
 import simpy
 from simpy.events import EventPriority
 
-from lockstep.simulator.at_sight import at_sight, search
 from lockstep.simulator.bucket import Bucket, Tokens
 from lockstep.simulator.compiled import Compiled
 from lockstep.simulator.errors import SimulationError
+from lockstep.simulator.evenly import Even, search
 from lockstep.simulator.events import NORMAL, Aside, Timeout
 from lockstep.simulator.filling import Filling, Order
 from lockstep.simulator.jit import able
@@ -359,22 +359,17 @@ class Flows:
         for link in reached:
             link.clock += link.rate * (now - link.since)
             link.since = now
-        if solver is not None:
-            moved: list[tuple[Flow, Link]] | None = solver.solve(order)
-        else:
-            moved = None if self.listened else at_sight(changed, reached, order)
-        if moved is None:
+        if solver is None or (moved := solver.solve(order)) is None:
             self._solve_plainly(reached)
             return
         self._move(moved, now)
-        in_order = solver is None or solver.in_order
-        if not in_order and any(link.listeners for link in reached):
+        if not solver.in_order and any(link.listeners for link in reached):
             reached.sort(key=order.reached)
         looks: list[tuple[float, float, Link]] = []
         for link in reached:
             if link.count:
                 link.bound = 0.0
-                link.bottleneck = link.count == len(link.flows) and (solver is None or solver.alone(link))
+                link.bottleneck = link.count == len(link.flows) and solver.alone(link)
                 held, clock = link.held, link.clock
                 while held:
                     due, _number, flow = held[0]
@@ -392,12 +387,12 @@ class Flows:
                     self._rest(link)
             if link.listeners:
                 _tell(link)
-        if not in_order and len({at for at, *_ in looks}) < len(looks):
+        if not solver.in_order and len({at for at, *_ in looks}) < len(looks):
             looks.sort(key=lambda each: order.reached(each[2]))
         for _at, due, link in looks:
             self._wake(link, due, now)
 
-    def _solver(self, changed: dict[Link, None]) -> tuple[Filling | Compiled | None, list[Link]]:
+    def _solver(self, changed: dict[Link, None]) -> tuple[Filling | Compiled | Even | None, list[Link]]:
         """Who solves links that share flows with changed ones, and these; None: they are solved plainly."""
         if self._compiled is not None:
             found = self._compiled.part(changed)
@@ -410,8 +405,10 @@ class Flows:
             reached = search(changed)
             for link in reached:
                 link.filling = None
-            if _few(reached, _FEW) or any(link.tokens is not None for link in reached):
+            if any(link.tokens is not None for link in reached):
                 return None, reached
+            if _few(reached, _FEW):
+                return None if self.listened else Even(reached), reached
             filling = Filling()
             found = filling.part(dict.fromkeys(Order(changed).all()))
             assert found is not None
