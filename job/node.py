@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from math import inf, nan
 from random import Random
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lockstep.analysis.records import Recorder
 from lockstep.job.arithmetic import Arithmetic
@@ -20,10 +20,12 @@ from lockstep.job.member import Member, first_part, part_of
 from lockstep.job.passes import Once, Passes
 from lockstep.job.plan import Plan
 from lockstep.job.port import Arrival, Port, Work
-from lockstep.job.recovery import Notices
 from lockstep.job.snapshots import Snapshots
 from lockstep.strategies.codecs import Codec
 from lockstep.strategies.node import Broken, Collective, Contribution, Group, Message, Source, Vector
+
+if TYPE_CHECKING:
+    from lockstep.job.recovery import Notices
 
 T = TypeVar("T")
 # for a message of that kind, sender and part; None: any
@@ -79,7 +81,7 @@ class Node:
         # nan: it is under way
         self.noted: Callable[[int, float, float], None] = lambda step, start, end: None
         self._every, self._write_s = plan.checkpoints(rank)
-        self._notices = None if self._every is None else Notices.of(plan, incarnation.start)
+        self._notices = None if self._every is None else self._noticing(plan, incarnation.start)
         self.loss = nan
         self.memory: Any = None
         self.port, self.clock = port, port.clock
@@ -115,6 +117,11 @@ class Node:
         self.worked_s = 0.0  # how long it has been, or will have been, altogether
         self._is_worker = role.kind == "worker"
         self._at_once = not self._is_worker and arithmetic.finish is None
+
+    def _noticing(self, plan: Plan, since: float) -> "Notices | None":
+        from lockstep.job.recovery import Notices  # with all that goes wrong, which most runs do without
+
+        return Notices.of(plan, since)
 
     def end(self) -> None:
         """Its program has come to its end; it only answers from now on."""

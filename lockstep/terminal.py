@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lockstep import listing
-from lockstep.analysis.gains import Gain, lines
 from lockstep.analysis.summary import DONE, main_metrics
-from lockstep.analysis.what_if import WhatIf
 from lockstep.analysis.words import NOTHING, count, number, of_replica, percent
 
 if TYPE_CHECKING:  # they load when something is shown: a list of what there is needs none of them
     from rich.console import Console
     from rich.table import Table
 
+    from lockstep.analysis.gains import Gain
     from lockstep.analysis.result import Result
+    from lockstep.analysis.what_if import WhatIf
     from lockstep.job.plan import Plan
 
 
@@ -83,14 +83,16 @@ def _devices(plan: "Plan") -> str:
     return ", ".join([replicas, *parts])
 
 
-def show_gains(gains: Sequence[Gain]) -> None:
+def show_gains(gains: "Sequence[Gain]") -> None:
     """What would shorten a run most, the most first."""
+    from lockstep.analysis.gains import lines
+
     print("\nWhat a tenth more speed would save (each tried by itself, by sizes only, with the same seed):")
     rows = lines(gains) or [("nothing", "no gradient was applied")]
     listing.two_columns({f"  {name}": text for name, text in rows})
 
 
-def show_what_if(found: WhatIf, out: Path | None) -> None:
+def show_what_if(found: "WhatIf", out: Path | None) -> None:
     """The way from now to the ideal, a change a row."""
     heads = list(found.rows[0])
     table = titled("\nWhat if? (each change besides those above it)", heads[0])

@@ -24,6 +24,7 @@ LONGEST_S = 3600.0
 MEMORY = 0.8
 """Below so many seconds, and this share of the free memory, no command asks."""
 
+_LITTLE = 32e6  # bytes: for as much as is loaded already nobody looks how much is free
 _LOOK_S = 0.5  # of the beginning of a run that may have more messages than these
 _SMALL = 200_000
 _LOOKS = 6  # runs at most whose beginning is looked at, however many there are
@@ -60,8 +61,7 @@ class Work:
     @property
     def too_much(self) -> str | None:
         """What it would take, in words, if that is too much to begin without asking."""
-        free = free_bytes()
-        if self.nbytes > MEMORY * free:
+        if self.nbytes > _LITTLE and self.nbytes > MEMORY * (free := free_bytes()):
             return f"this takes about {size(self.nbytes)} of memory, and {size(free)} is free"
         if self.seconds > LONGEST_S:
             return f"this takes about {duration(self.seconds)}, judging by how it begins"

@@ -3,8 +3,6 @@
 from math import inf, prod
 from pathlib import Path
 
-import psutil
-
 from lockstep.scenarios import ScenarioError, Workload
 from lockstep.scenarios import workload as described
 from lockstep.workloads.base import Sizes
@@ -62,6 +60,8 @@ def data_bytes(workload: Workload) -> int:
 
 def free_bytes() -> float:
     """Return the bytes that this machine, or the container, can still give."""
+    import psutil  # which takes its time
+
     return min(float(psutil.virtual_memory().available), _of_the_container())
 
 
