@@ -44,17 +44,21 @@ class Even:
         crossed = dict.fromkeys(chain.from_iterable(flows.values()))
         shares = {link: link.capacity / len(link.flows) for link in crossed}
         self._rate = rate = min(shares.values(), default=0.0)
-        moved: dict[Link, list[Flow]] = {link: [] for link, share in shares.items() if share == rate}
-        for flow, path in flows.items():
-            full = [link for link in path if link in moved]
-            if not full:
-                return None
-            owner = full[0] if len(full) == 1 else next(link for link in moved if link in full)
-            if flow.owner is not owner:
-                moved[owner].append(flow)
-        for link in moved:
+        full = [link for link, share in shares.items() if share == rate]
+        frozen = set[Flow]()
+        moved: list[tuple[Flow, Link]] = []
+        for link in full:
+            own = link.flows.keys() - frozen
+            frozen |= own
+            new = [flow for flow in own if flow.owner is not link]
+            if len(new) > 1:
+                new = [flow for flow in flows if flow in new]
+            moved += [(flow, link) for flow in new]
+        if len(frozen) < len(flows):
+            return None
+        for link in full:
             link.rate = rate
-        return [(flow, link) for link, those in moved.items() for flow in those]
+        return moved
 
     def alone(self, link: Link) -> bool:
         """See `Filling.alone`."""

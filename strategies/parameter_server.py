@@ -124,11 +124,14 @@ class ParameterServer:
 
     async def push(self, update: Vector, kind: str = "push") -> list[Awaitable[None]]:
         """Push an update of shape (n,); awaiting what this gives waits until it has left."""
-        batches, parts = self.batches(), self.parts
-        return [
-            await self.push_part(number, taken(update, part, self.node.concatenate), batches, kind)
-            for number, part in enumerate(parts)
-        ]
+        batches, node, found = self.batches(), self.node, []
+        for number, part in enumerate(self.parts):
+            body = taken(update, part, node.concatenate)
+            if self.codec.name == "none":  # as `push_part`, without a coroutine
+                found.append(self._send(number, body, batches, kind))
+            else:
+                found.append(await self.push_part(number, body, batches, kind))
+        return found
 
     async def push_one_way(self, update: Vector) -> None:
         """Push an update of shape (n,) to which no answer is wanted."""
@@ -149,8 +152,12 @@ class ParameterServer:
         self, number: int, update: Vector, batches: int, kind: str = "push"
     ) -> Awaitable[None]:
         """Encode and push one of the parts; awaiting what this gives waits until it has left."""
+        if self.codec.name != "none":
+            update = await self._encoded(*self.addresses[number], number, update)
+        return self._send(number, update, batches, kind)
+
+    def _send(self, number: int, body: Vector, batches: int, kind: str) -> Awaitable[None]:
         server, part = self.addresses[number]
-        body = update if self.codec.name == "none" else await self._encoded(server, part, number, update)
         return self.node.send(server, kind, body, version=self.versions[number], batches=batches, part=part)
 
     def _encoded(self, server: int, part: int, number: int, update: Vector) -> Awaitable[Vector]:
@@ -172,16 +179,23 @@ class ParameterServer:
         """Wait for one answer from every server; all parameters, shape (n,)."""
         bodies: list[Any] = [None] * len(self.parts)
         for server, _ in self.addresses:
-            number, bodies[number], _ = await self.answer(server)
+            answer = await self.node.receive("parameters", server)  # as `answer`, without a coroutine
+            number = self._number(answer)
+            bodies[number] = answer.body if self.answers_are_parts else await self._decoded(number, answer)
         return self.whole(bodies)
 
     async def answer(self, server: int | None = None, part: int | None = None) -> tuple[int, Vector, int]:
         """Wait for one answer, of any server if none is given: the part's number, the part, its clock."""
         answer = await self.node.receive("parameters", server, part)
-        number = self.numbers[answer.sender, answer.part]
-        self.versions[number] = answer.version
+        number = self._number(answer)
         body: Any = answer.body if self.answers_are_parts else await self._decoded(number, answer)
         return number, body, answer.batches
+
+    def _number(self, answer: Message) -> int:
+        """The part that an answer has; its version is known from now on."""
+        number = self.numbers[answer.sender, answer.part]
+        self.versions[number] = answer.version
+        return number
 
     def fetch(self) -> None:
         """Ask for those shards for which nobody has asked, or that have come since."""
