@@ -10,3 +10,7 @@ class SimulationError(RuntimeError):
     def __init__(self, message: str, details: str = "") -> None:
         super().__init__(message)
         self.details = details
+
+
+class Untraceable(Exception):
+    """Only a program itself can tell what it does (trace.py)."""

@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING
 
 from lockstep.simulator.asynchronous import Asynchronous
+from lockstep.simulator.errors import Untraceable
 from lockstep.simulator.jit import able
 from lockstep.simulator.loop import Loop
-from lockstep.simulator.trace import Untraceable
 from lockstep.simulator.traced import Traced
 
 if TYPE_CHECKING:

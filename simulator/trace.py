@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 from lockstep.job.member import Member, part_of
 from lockstep.job.node import matches
+from lockstep.simulator.errors import Untraceable
 from lockstep.strategies.codecs import Codec
 from lockstep.strategies.collectives import ring
 from lockstep.strategies.node import Collective, Contribution, Group, Message, Source, Vector
@@ -27,10 +28,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _BATCHES = 2
 _MOST = 4_000_000  # operations, some 0.5 GB; more messages than that take longer than their programs
-
-
-class Untraceable(Exception):
-    """Only the program itself can tell what it does."""
 
 
 class Send(NamedTuple):

@@ -1,16 +1,13 @@
 """Runs of strategies that do the same in every mini-batch, in one loop (loop.py): what their programs do is
 written down once (trace.py), and done again and again (traced_kernel.py)."""
 
-from collections.abc import Sequence
 from math import log2
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lockstep.simulator import trace as operations
 from lockstep.simulator.loop import Loop
 from lockstep.simulator.ring import separate_lanes
-from lockstep.simulator.trace import Operation, Send, Trace
 
 if TYPE_CHECKING:
     from lockstep.simulator.engine import Simulation
@@ -34,24 +31,21 @@ class Traced(Loop):
 
     def __init__(self, simulation: "Simulation") -> None:
         """Raises Untraceable if only programs can tell what they do."""
+        from lockstep.simulator.packed import Packed  # for many messages only
+        from lockstep.simulator.trace import traces
+
         network, workers = simulation.network, simulation.plan.workers
         queued = bool(simulation.scenario.cluster.network.queue)
         lanes = separate_lanes(network, workers, queued)
-        found = operations.traces(simulation, rings=lanes is None)
+        found = traces(simulation, rings=lanes is None)
 
         from lockstep.simulator import traced_kernel as kernel
         from lockstep.simulator.flows_kernel import START, schedule
 
         self._states = kernel
-        spans = [(*trace.before, *trace.again, *trace.after) for trace in found]
-        sends = [
-            (rank, each.to) for rank, span in enumerate(spans) for each in span if isinstance(each, Send)
-        ]
-        self._ends = [*dict.fromkeys(sends)]
-        program = _Program(kernel, simulation, self._ends)
-        for trace in found:
-            program.add(trace)
-        self._more = 16 + 2 * max(sum(map(_size, span)) for span in spans)
+        program = Packed(kernel, simulation, found)
+        self._ends = program.ends
+        self._more = 16 + 2 * program.most
         self._begin(simulation, [network.connection(*pair) for pair in self._ends], self._more, self._more)
         self._kinds = {"message": [*program.sorts], "work": [*program.works]}
         count = len(workers)
@@ -60,11 +54,8 @@ class Traced(Loop):
         self._nodes[[kernel.POINT, kernel.AGAIN, kernel.AFTER, kernel.END]] = np.array(program.spans).T
         self._nodes[kernel.OWNER_OF] = [simulation.nodes[rank].owner for rank in workers]
         self._busy = np.zeros((2, count))
-        back = max(
-            [each.before for span in spans for each in span if isinstance(each, operations.Sent)], default=0
-        )
-        self._gone = np.full((count, 1 + back), np.inf)
-        self._program = program.packed()
+        self._gone = np.full((count, 1 + program.back), np.inf)
+        self._program = program.arrays()
         self._pool: Any = None
         self._add_messages(max(_MESSAGES, 4 * self._more))
         for rank in workers:
@@ -109,75 +100,3 @@ class Traced(Loop):
     def _versions(self) -> dict[int, int]:
         kernel = self._states
         return dict(zip(*self._nodes[[kernel.OWNER_OF, kernel.BEGUN]].tolist(), strict=True))
-
-
-class _Program:
-    """The operations of all nodes, as arrays."""
-
-    def __init__(self, kernel: Any, simulation: "Simulation", ends: Sequence[tuple[int, int]]) -> None:
-        self._kernel = kernel
-        self._share, self._length = simulation.backward, len(simulation.initial(0))
-        self._places = {pair: place for place, pair in enumerate(ends)}
-        self.spans: list[tuple[int, int, int, int]] = []  # of each node, see traced_kernel.py
-        self.sorts: dict[str, int] = {}  # kinds of messages
-        self.works: dict[str, int] = {}
-        self.updates: list[tuple[int, int, int]] = []
-        self._operations: list[tuple[int, int, int, int]] = []
-        self._seconds: list[float] = []
-        self._parts: list[float] = []
-        self._begun: dict[int, int] = {}  # parts of the last gradient, by their places: how many come first
-
-    def add(self, trace: Trace) -> None:
-        """Those of the next node."""
-        rank, places = len(self.spans), [len(self._operations)]
-        for span in trace:
-            for each in span:
-                seconds = each.seconds if isinstance(each, operations.Work) else 0.0
-                self._operations.append(self._packed(rank, each))
-                self._seconds.append(seconds)
-            places.append(len(self._operations))
-        self.spans.append((places[0], places[1], places[2], places[3]))
-
-    def _packed(self, rank: int, each: Operation) -> tuple[int, int, int, int]:
-        kernel = self._kernel
-        match each:
-            case Send(to, kind, nbytes):
-                sort = self.sorts.setdefault(kind, len(self.sorts))
-                return kernel.SEND, self._places[rank, to], nbytes, sort
-            case operations.Sent(before):
-                return kernel.AWAIT_SENT, before, 0, 0
-            case operations.Receive(sender):
-                return kernel.RECEIVE, self._places[sender, rank], 0, 0
-            case operations.Compute(places):
-                shares = {at: 1 - self._share * at / self._length for at in places}
-                instants = sorted({*shares.values(), 1.0})
-                self._begun = {at: 1 + instants.index(share) for at, share in shares.items()}
-                self._parts += instants
-                return kernel.COMPUTE, len(self._parts) - len(instants), len(instants), 0
-            case operations.Computed(at):
-                return kernel.AWAIT_COMPUTED, self._begun.get(at, 1), 0, 0
-            case operations.Work(_, kind):
-                return kernel.BE_BUSY, 0, 0, self.works.setdefault(kind, len(self.works))
-            case operations.Update(ahead, contributions):
-                first = len(self.updates)
-                self.updates += [(part.worker, part.staleness, part.batches) for part in contributions]
-                return kernel.UPDATE, first, len(contributions), ahead
-
-    def packed(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """As traced_kernel.py takes them."""
-        return (
-            np.array(self._operations, np.int64).reshape(-1, 4).T.copy(),
-            np.array(self._seconds),
-            np.array(self._parts),
-            np.array(self.updates, np.int64).reshape(-1, 3).T.copy(),
-        )
-
-
-def _size(each: Operation) -> int:
-    """How much room it takes at most: events, messages or records."""
-    match each:
-        case operations.Compute(parts):
-            return 2 + len(parts)
-        case operations.Update(_, contributions):
-            return len(contributions)
-    return 1

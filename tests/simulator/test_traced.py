@@ -23,9 +23,9 @@ from lockstep.simulator import (
     traced_kernel,
 )
 from lockstep.simulator.engine import Simulation
-from lockstep.simulator.errors import SimulationError
+from lockstep.simulator.errors import SimulationError, Untraceable
 from lockstep.simulator.loops import loop as loop_of
-from lockstep.simulator.trace import Trace, Untraceable
+from lockstep.simulator.trace import Trace
 from lockstep.simulator.traced import Traced
 from lockstep.strategies import STRATEGIES
 from lockstep.strategies.collectives import ALGORITHMS
