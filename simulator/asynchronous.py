@@ -85,6 +85,3 @@ class Asynchronous(Loop):
         for rank, free, worked in zip(self._servers, *self._busy[1:].tolist(), strict=True):
             node = self._simulation.nodes[rank]
             node.busy_until, node.worked_s = free, worked
-
-    def _versions(self) -> dict[int, int]:
-        return dict(zip(self._servers, self._of_servers[self._states.HAS].tolist(), strict=True))

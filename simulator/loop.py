@@ -246,12 +246,7 @@ class Loop:
             process.alive = False
         sent = self._whole[[self._kernel.SENT, self._kernel.CAME]].tolist()
         network.bytes_sent, network.bytes_arrived = sent
-        simulation.ending.versions = self._versions()
         simulation.ending.at(simulation.environment.now)
-
-    def _versions(self) -> dict[int, int]:
-        """Those that owners have come to, by rank."""
-        raise NotImplementedError
 
 
 def _heap(room: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -5,7 +5,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lockstep.simulator.trace import Compute, Computed, Operation, Receive, Send, Sent, Trace, Update, Work
+from lockstep.simulator.trace import (
+    Compute,
+    Computed,
+    Operation,
+    Receive,
+    ReceiveAny,
+    Reply,
+    Send,
+    Sent,
+    Trace,
+    Update,
+    Work,
+)
 
 if TYPE_CHECKING:
     from lockstep.simulator.engine import Simulation
@@ -22,7 +34,13 @@ class Packed:
             (rank, each.to) for rank, span in enumerate(spans) for each in span if isinstance(each, Send)
         ]
         waits = [each.before for span in spans for each in span if isinstance(each, Sent)]
-        self.ends = [*dict.fromkeys(sends)]  # of each connection: from whom, to whom
+        receives = [
+            (each.sender, rank)
+            for rank, span in enumerate(spans)
+            for each in span
+            if isinstance(each, Receive)
+        ]
+        self.ends = [*dict.fromkeys([*sends, *receives])]  # of each connection: from whom, to whom
         self.back = max(waits, default=0)  # messages before the last one that are waited for
         self.most = max(sum(map(_size, span)) for span in spans)  # that a node does
         self._places = {pair: place for place, pair in enumerate(self.ends)}
@@ -40,11 +58,13 @@ class Packed:
     def _add(self, trace: Trace) -> None:
         """Those of the next node."""
         rank, places = len(self.spans), [len(self._operations)]
-        for span in trace:
+        for number, span in enumerate(trace):
             for each in span:
-                seconds = each.seconds if isinstance(each, Work) else 0.0
                 self._operations.append(self._packed(rank, each))
-                self._seconds.append(seconds)
+                self._seconds.append(each.seconds if isinstance(each, Work) else 0.0)
+            if number < 2:
+                self._operations.append((self._kernel.REPEAT, 0, 0, 0))
+                self._seconds.append(0.0)
             places.append(len(self._operations))
         self.spans.append((places[0], places[1], places[2], places[3]))
 
@@ -58,6 +78,10 @@ class Packed:
                 return kernel.AWAIT_SENT, before, 0, 0
             case Receive(sender):
                 return kernel.RECEIVE, self._places[sender, rank], 0, 0
+            case ReceiveAny():
+                return kernel.RECEIVE_ANY, 0, 0, 0
+            case Reply(kind, nbytes):
+                return kernel.REPLY, 0, nbytes, self.sorts.setdefault(kind, len(self.sorts))
             case Compute(places):
                 shares = {at: 1 - self._share * at / self._length for at in places}
                 instants = sorted({*shares.values(), 1.0})
@@ -67,11 +91,18 @@ class Packed:
             case Computed(at):
                 return kernel.AWAIT_COMPUTED, self._begun.get(at, 1), 0, 0
             case Work(_, kind):
-                return kernel.BE_BUSY, 0, 0, self.works.setdefault(kind, len(self.works))
+                work = -1 if kind is None else self.works.setdefault(kind, len(self.works))
+                return kernel.BE_BUSY, 0, 0, work
             case Update(ahead, contributions):
                 first = len(self.updates)
                 self.updates += [(part.worker, part.staleness, part.batches) for part in contributions]
                 return kernel.UPDATE, first, len(contributions), ahead
+
+    def connections(self) -> np.ndarray:
+        """Of each: from whom, to whom, and the one back, -1: there is none; shape (3, n)."""
+        back = [self._places.get((to, sender), -1) for sender, to in self.ends]
+        found = np.array([[sender, to] for sender, to in self.ends], np.int64).reshape(-1, 2)
+        return np.array([*found.T, back], np.int64)
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """As traced_kernel.py takes them."""

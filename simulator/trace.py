@@ -3,7 +3,7 @@
 A strategy that `repeats` does the same in every mini-batch, whatever the time. Its programs run here by the
 sizes of vectors, without a clock: all go on until they wait for messages, then all messages are handed over.
 What they do in the second mini-batch must be what they do in the first one; what comes before and after all
-mini-batches is kept too.
+mini-batches is kept too. A server is in the mini-batch in which its workers have sent what it has received.
 
 `Untraceable`: what a program does depends on the time, or it is not known here how long it takes.
 """
@@ -50,6 +50,17 @@ class Receive(NamedTuple):
     sender: int
 
 
+class ReceiveAny(NamedTuple):
+    """Wait for the first message of anybody of whom there was none yet."""
+
+
+class Reply(NamedTuple):
+    """Send something to who has sent that."""
+
+    kind: str
+    nbytes: int
+
+
 class Compute(NamedTuple):
     """Begin a gradient; `parts`: where in the vector the backward pass comes to parts of it."""
 
@@ -63,10 +74,10 @@ class Computed(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Be busy for some seconds, after all that there was to do before."""
+    """Be busy for some seconds, after all that there was to do before; kind: None: of a server."""
 
     seconds: float
-    kind: str
+    kind: str | None
 
 
 class Update(NamedTuple):
@@ -76,7 +87,7 @@ class Update(NamedTuple):
     contributions: tuple[Contribution, ...]
 
 
-Operation = Send | Sent | Receive | Compute | Computed | Work | Update
+Operation = Send | Sent | Receive | ReceiveAny | Reply | Compute | Computed | Work | Update
 
 
 class Trace(NamedTuple):
@@ -89,7 +100,7 @@ class Trace(NamedTuple):
 
 def traces(simulation: "Simulation", rings: bool) -> list[Trace]:
     """Of all nodes, in the order of ranks; rings: those of all workers can be traced. Raises Untraceable."""
-    nodes = [_Node(simulation, rank, rings) for rank in simulation.plan.workers]
+    nodes = [_Node(simulation, rank, rings) for rank in range(len(simulation.roles))]
     for node in nodes:
         node.begin(simulation.plan.program(node.rank)(node), nodes)  # type: ignore[arg-type]
     try:
@@ -120,8 +131,18 @@ def _check_that_all_is_received(found: Sequence[Trace]) -> None:
             operations = getattr(trace, span)
             sent.update((rank, each.to) for each in operations if isinstance(each, Send))
             received.update((each.sender, rank) for each in operations if isinstance(each, Receive))
-        if sent != received:
+        if sent != received and not any(
+            isinstance(each, Reply) for trace in found for each in getattr(trace, span)
+        ):
             raise Untraceable("messages are left")
+
+
+class _Came(NamedTuple):
+    """A message, its place among all from its sender, and the mini-batch that this was in."""
+
+    place: int
+    batch: int
+    message: Message
 
 
 class _ByMessages:
@@ -164,7 +185,10 @@ class _Node:
     def __init__(self, simulation: "Simulation", rank: int, rings: bool) -> None:
         real = simulation.nodes[rank]
         self._cost, self.rank, self._rings = real.port.cost, rank, rings
+        self._is_worker = rank in simulation.plan.workers
         self.index, self.workers, self.hosts = real.index, real.workers, real.hosts
+        self.parents, self.children, self.followers = real.parents, real.children, real.followers
+        self.shards, self.shard = real.shards, real.shard
         self.arithmetic = arithmetic = real.arithmetic
         self.vector = arithmetic.vector
         self.concatenate, self.add_parts = arithmetic.concatenate, arithmetic.add_parts
@@ -173,10 +197,11 @@ class _Node:
         self._programs: list[Coroutine[Any, Any, None]] = []
         self._over = False
         self._others: Sequence[_Node] = ()
-        self._mail: list[tuple[int, Message]] = []  # with the place of each among all from its sender
-        self._coming: list[tuple[int, Message]] = []
+        self._mail: list[_Came] = []
+        self._coming: list[_Came] = []
         self._began: list[int] = []  # with which operation each mini-batch does
-        self._step = self._sent = 0
+        self._anybody: list[int] = []  # operations that are waiting for anybody's message
+        self.step = self._sent = 0
         self._to, self._from = Counter[int](), Counter[int]()
         self._asks = False
         self._collectives = 0  # in which it is, one in the other
@@ -223,17 +248,43 @@ class _Node:
 
     def trace(self) -> Trace:
         """What it has done."""
-        places = self._began
-        if not self._over:
+        made, places = self._operations, self._began
+        if self._is_worker and not self._over:
             self._refuse("waits for ever")
+        if not self._is_worker:
+            places = [*places, *[len(made)] * (_BATCHES + 1 - len(places))]
         if len(places) != _BATCHES + 1:
             self._refuse("has mini-batches of its own")
-        made = self._operations
-        again, second = [made[begin:end] for begin, end in pairwise(places)]
-        gradients = sum(isinstance(each, Compute) for each in again)
-        if again != second or gradients != 1 or Computed(0) not in again:
+        before, again, second = [made[begin:end] for begin, end in pairwise([0, *places[:-1], places[-1]])]
+        gradients = [each for each in again if isinstance(each, Compute)]
+        if again != second or len(gradients) != self._is_worker or (gradients and Computed(0) not in again):
             self._refuse("does not do the same in each mini-batch")
-        return Trace(made[: places[0]], again, made[places[-1] :])
+        if self._in_several_places():
+            self._refuse("may do something else if messages come in another order")
+        return Trace(before if self._is_worker else self._replies(before), again, made[places[-1] :])
+
+    def _in_several_places(self) -> bool:
+        """Whether it does something between messages of anybody in a mini-batch."""
+        begin, end = self._began[0], self._began[1]
+        places = [place for place in self._anybody if begin <= place < end]
+        return bool(places) and places[-1] - places[0] >= len(places)
+
+    def _replies(self, before: Sequence[Operation]) -> list[Operation]:
+        """The same if it answers each message by itself, whoever comes first."""
+        found: list[list[Operation]] = []
+        sender: int | None = None
+        for each in before:
+            match each:
+                case Receive():
+                    sender = each.sender
+                    found.append([ReceiveAny()])
+                case Send(to, kind, nbytes) if to == sender:
+                    found[-1].append(Reply(kind, nbytes))
+                case _:
+                    self._refuse("does not only answer before its first mini-batch")
+        if any(each != found[0] for each in found):
+            self._refuse("does not answer all alike")
+        return [each for those in found for each in those]
 
     # what a program asks for
 
@@ -243,7 +294,7 @@ class _Node:
 
     async def next_batch_available(self) -> bool:
         self._began.append(len(self._operations))
-        return self._step < _BATCHES
+        return self.step < _BATCHES
 
     def send(
         self,
@@ -259,7 +310,7 @@ class _Node:
     ) -> Awaitable[None]:
         message = Message(kind, self.rank, body, version, batches, part, weight, sources)
         self.write(Send(to, kind, 0 if body is None else body.nbytes))
-        self._others[to]._coming.append((self._to[to], message))
+        self._others[to]._coming.append(_Came(self._to[to], len(self._began), message))
         self._to[to] += 1
         self._sent += 1
         number = self._sent
@@ -277,13 +328,17 @@ class _Node:
 
     def take(self, kind: str | None, sender: int | None, part: int | None) -> Message | None:
         """The oldest that is there; those of one sender come in their order."""
-        for place, (number, message) in enumerate(self._mail):
+        for at, (place, batch, message) in enumerate(self._mail):
             if matches(message, kind, sender, part):
-                del self._mail[place]
+                del self._mail[at]
                 self._asks = False
-                if self._from[message.sender] != number:
+                if self._from[message.sender] != place:
                     self._refuse("does not take messages in the order in which they come")
                 self._from[message.sender] += 1
+                while not self._is_worker and len(self._began) < batch:
+                    self._began.append(len(self._operations))
+                if sender is None:
+                    self._anybody.append(len(self._operations))
                 self.write(Receive(message.sender))
                 return message
         return None
@@ -302,7 +357,7 @@ class _Node:
         return [_Wait(self, partial(Computed, part.start), parameters[part]) for part in parts]
 
     def _compute(self, parts: tuple[int, ...]) -> None:
-        self._step += 1
+        self.step += 1
         self.write(Compute(parts))
 
     def apply(self, function: Callable[[], T], nbytes: int) -> Awaitable[T]:
@@ -318,11 +373,11 @@ class _Node:
 
     async def _work(self, function: Callable[[], T], seconds: float, kind: str) -> T:
         if seconds:
-            self.write(Work(seconds, kind))
+            self.write(Work(seconds, kind if self._is_worker else None))
         return function()
 
     async def updated(self, version: int, parameters: Vector, contributions: Sequence[Contribution]) -> bool:
-        self.write(Update(version - self._step, tuple(contributions)))
+        self.write(Update(version - len(self._began), tuple(contributions)))
         return False
 
     async def collective(self, program: Collective, vector: Vector, among: Group | None = None) -> Vector:

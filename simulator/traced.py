@@ -25,7 +25,9 @@ class Traced(Loop):
         endless = quota.each is None and simulation.scenario.stop.time is not None
         if not simulation.plan.strategy.repeats or quota.together is not None:
             return False
-        if len(simulation.plan.workers) < len(simulation.roles) or not simulation.undisturbed:
+        if simulation.plan.relayed or simulation.scenario.cluster.servers.copies > 1:
+            return False
+        if not simulation.undisturbed:
             return False
         return endless or (quota.each is not None and quota.each >= _FEW)
 
@@ -44,27 +46,30 @@ class Traced(Loop):
 
         self._states = kernel
         program = Packed(kernel, simulation, found)
-        self._ends = program.ends
         self._more = 16 + 2 * program.most
-        self._begin(simulation, [network.connection(*pair) for pair in self._ends], self._more, self._more)
+        self._begin(simulation, [network.connection(*pair) for pair in program.ends], self._more, self._more)
         self._kinds = {"message": [*program.sorts], "work": [*program.works]}
-        count = len(workers)
-        self._net[4][kernel.HAS] = 0
-        self._nodes = np.zeros((11, count), np.int64)
+        count = len(simulation.roles)
+        self._nodes = np.zeros((14, count), np.int64)
+        self._nodes[kernel.FIRST_IN] = -1
         self._nodes[[kernel.POINT, kernel.AGAIN, kernel.AFTER, kernel.END]] = np.array(program.spans).T
-        self._nodes[kernel.OWNER_OF] = [simulation.nodes[rank].owner for rank in workers]
-        self._busy = np.zeros((2, count))
+        self._nodes[kernel.OWNER_OF] = [simulation.nodes[rank].owner for rank in range(count)]
+        self._busy = np.zeros((3, count))
         self._gone = np.full((count, 1 + program.back), np.inf)
         self._program = program.arrays()
+        ends = program.connections()
+        self._ends = np.concatenate([ends, np.zeros_like(ends)])
         self._pool: Any = None
         self._add_messages(max(_MESSAGES, 4 * self._more))
-        for rank in workers:
+        for rank in range(count):
             schedule(self._queue, self._whole, float(self._real[0]), 0, START, rank)
 
     @staticmethod
     def per_step(simulation: "Simulation") -> float:
         """Messages in a mini-batch of each worker, about: it is not traced to find out."""
-        workers = len(simulation.plan.workers)
+        workers, servers = len(simulation.plan.workers), len(simulation.roles) - len(simulation.plan.workers)
+        if servers:
+            return 2.0 * workers * servers * max(1, servers // 4)
         return 2.0 * workers * log2(2 * workers)
 
     def _add_messages(self, room: int) -> None:
@@ -78,7 +83,7 @@ class Traced(Loop):
         messages[self._states.NEXT, -1] = whole[kernel.FREE_ONE] if whole[kernel.FREE_ONES] else -1
         whole[kernel.FREE_ONE] = before
         whole[kernel.FREE_ONES] += room - before
-        self._pool = messages, sent_at, np.array(self._ends, np.int64).reshape(-1, 2).T.copy()
+        self._pool = messages, sent_at, self._ends
 
     def _make_room(self) -> None:
         super()._make_room()
@@ -97,6 +102,9 @@ class Traced(Loop):
         found: np.ndarray = self._nodes[self._states.DRAWN]
         return found
 
-    def _versions(self) -> dict[int, int]:
-        kernel = self._states
-        return dict(zip(*self._nodes[[kernel.OWNER_OF, kernel.BEGUN]].tolist(), strict=True))
+    def _tell(self) -> None:
+        super()._tell()
+        kernel, simulation = self._states, self._simulation
+        for rank in range(len(simulation.plan.workers), len(simulation.roles)):
+            node = simulation.nodes[rank]
+            node.busy_until, node.worked_s = self._busy[[kernel.FREE, kernel.WORKED], rank].tolist()

@@ -69,20 +69,24 @@ Columns = Any  # of messages, gradients, updates and work: whole numbers of thei
 
 GOES_ON, HANDED_OVER = 9, 10  # more kinds of events: a node has waited; a message may have its turn
 # Operations, and of `operations`: which, of what, and how much of it, and of what kind
-SEND, AWAIT_SENT, RECEIVE, COMPUTE, AWAIT_COMPUTED, BE_BUSY, UPDATE = range(7)
+SEND, AWAIT_SENT, RECEIVE, RECEIVE_ANY, REPLY, COMPUTE, AWAIT_COMPUTED, BE_BUSY, UPDATE, REPEAT = range(10)
 WHICH, OF, MUCH_OF, KIND = range(4)
 # Of `nodes`: the next operation, mini-batches begun, what is awaited and which, messages sent, parts of the
-# gradient computed, times drawn; the first operation of a mini-batch, that after the last one, and the
-# end; whose parameters it updates
+# gradient computed, times drawn; the first operation of a mini-batch, that after the last one, and the end;
+# whose parameters it updates; connections with first messages, in order, and that of the last taken
 POINT, BEGUN, AWAITS, WANTED, SENDS, PARTS, DRAWN, AGAIN, AFTER, END, OWNER_OF = range(11)
-NOTHING, LEAVING, MAIL, PART = range(4)  # that is awaited
-READY, FREE = range(2)  # of `until`: when a node has done with its messages' overheads, and with its work
+FIRST_IN, LAST_IN, TAKEN_FROM = range(11, 14)
+NOTHING, LEAVING, MAIL, ANY, PART = range(5)  # that is awaited
+# Of `busy`, s: when a node has done with its messages' overheads, and with its work, and how much that was
+READY, FREE, WORKED = range(3)
 # Of `messages`: connection, bytes, kind, number among its sender's, the next of those that wait, or are free;
 # of `sent_at`: when it was sent, and when its last byte has left
 ON, NBYTES, SORT, NUMBER, NEXT = range(5)
 STARTED, LEFT_AT = range(2)
-CARRIES, FIRST, FINAL, HAS = range(12, 16)  # of `fw`, of connections: the message, those that wait, mail
-FROM, TO = range(2)  # of `ends`
+CARRIES, FIRST, FINAL = range(12, 15)  # of `fw`, of connections: the message there, those that wait
+FROM, TO, BACK, HAS, CAME_ON, AFTER_IT = range(
+    6
+)  # of `ends`: see packed.py; mail, whether any came, the next
 
 
 @inlined
@@ -283,23 +287,33 @@ def run(
             messages[NEXT, whom] = whole[FREE_ONE]
             whole[FREE_ONE] = whom
             whole[FREE_ONES] += 1
-            fw[HAS, place] += 1
+            ends[HAS, place] += 1
             to = ends[TO, place]
-            if nodes[AWAITS, to] == MAIL and nodes[WANTED, to] == place:
+            if not ends[CAME_ON, place]:
+                ends[CAME_ON, place], ends[AFTER_IT, place] = 1, -1
+                if nodes[FIRST_IN, to] < 0:
+                    nodes[FIRST_IN, to] = place
+                else:
+                    ends[AFTER_IT, nodes[LAST_IN, to]] = place
+                nodes[LAST_IN, to] = place
+            if nodes[AWAITS, to] == ANY or (nodes[AWAITS, to] == MAIL and nodes[WANTED, to] == place):
                 goes = to
         if goes < 0:
             continue
         nodes[AWAITS, goes] = NOTHING
         while True:
             point = nodes[POINT, goes]
-            if point == nodes[AGAIN, goes] or point == nodes[AFTER, goes]:
-                point = nodes[AGAIN, goes] if nodes[BEGUN, goes] < each else nodes[AFTER, goes]
             if point == nodes[END, goes]:
-                nodes[POINT, goes] = point
                 break
             which, of = operations[WHICH, point], operations[OF, point]
             nodes[POINT, goes] = point + 1
-            if which == SEND:
+            if which == REPEAT:
+                more_to_do = nodes[BEGUN, goes] < each
+                nodes[BEGUN, goes] += more_to_do
+                nodes[POINT, goes] = nodes[AGAIN, goes] if more_to_do else nodes[AFTER, goes]
+            elif which in (SEND, REPLY):
+                if which == REPLY:
+                    of = ends[BACK, nodes[TAKEN_FROM, goes]]
                 message = whole[FREE_ONE]
                 whole[FREE_ONE] = messages[NEXT, message]
                 whole[FREE_ONES] -= 1
@@ -322,15 +336,22 @@ def run(
                     nodes[AWAITS, goes], nodes[WANTED, goes] = LEAVING, number
                     break
             elif which == RECEIVE:
-                if not fw[HAS, of]:
+                if not ends[HAS, of]:
                     nodes[AWAITS, goes], nodes[WANTED, goes] = MAIL, of
                     nodes[POINT, goes] = point
                     break
-                fw[HAS, of] -= 1
+                ends[HAS, of] -= 1
+            elif which == RECEIVE_ANY:
+                of = nodes[FIRST_IN, goes]
+                if of < 0:
+                    nodes[AWAITS, goes], nodes[POINT, goes] = ANY, point
+                    break
+                nodes[FIRST_IN, goes], nodes[TAKEN_FROM, goes] = ends[AFTER_IT, of], of
+                ends[HAS, of] -= 1
             elif which == COMPUTE:
-                step, drawn = nodes[BEGUN, goes], nodes[DRAWN, goes]
+                step, drawn = nodes[BEGUN, goes] - 1, nodes[DRAWN, goes]
                 duration = draws[goes, drawn]
-                nodes[BEGUN, goes], nodes[DRAWN, goes], nodes[PARTS, goes] = step + 1, drawn + 1, 0
+                nodes[DRAWN, goes], nodes[PARTS, goes] = drawn + 1, 0
                 whole[STEPS] += 1
                 whole[STILL] += each == ENDLESS
                 whole[EMPTY] += drawn + 1 == draws.shape[1] and step + 1 < each
@@ -347,10 +368,12 @@ def run(
             elif which == BE_BUSY:
                 start = max(busy[FREE, goes], now)
                 busy[FREE, goes] = start + seconds[point]
-                row = whole[WORKS]
-                whole[WORKS] += 1
-                worked[0, row], worked[1, row] = goes, operations[KIND, point]
-                worked_at[0, row], worked_at[1, row] = start, busy[FREE, goes]
+                busy[WORKED, goes] += seconds[point]
+                if operations[KIND, point] >= 0:
+                    row = whole[WORKS]
+                    whole[WORKS] += 1
+                    worked[0, row], worked[1, row] = goes, operations[KIND, point]
+                    worked_at[0, row], worked_at[1, row] = start, busy[FREE, goes]
                 schedule(queue, whole, now + (busy[FREE, goes] - now), NORMAL, GOES_ON, goes)
                 break
             else:

@@ -42,6 +42,7 @@ STRATEGIES: dict[str, Strategy] = {
     "synchronous": Strategy(
         worker_loops.in_chunks,
         consistency.barrier_in_chunks,
+        repeats=True,
         summary="the mean of one gradient from every worker, at a barrier",
     ),
     "p3": Strategy(

@@ -25,7 +25,7 @@ from lockstep.simulator import (
 from lockstep.simulator.engine import Simulation
 from lockstep.simulator.errors import SimulationError, Untraceable
 from lockstep.simulator.loops import loop as loop_of
-from lockstep.simulator.trace import Trace
+from lockstep.simulator.trace import Trace, Update
 from lockstep.simulator.traced import Traced
 from lockstep.strategies import STRATEGIES
 from lockstep.strategies.collectives import ALGORITHMS
@@ -56,11 +56,12 @@ def follow(config: Scenario) -> bool:
 def strategies(draw: st.DrawFn) -> dict[str, Any]:
     """Those that repeat, as they can be traced."""
     optimizer: dict[str, Any] = {"optimizer": draw(st.sampled_from(["sgd", "adam"]))}
-    if draw(st.booleans()):
-        return optimizer | {
-            "name": "d-psgd",
-            "graph": draw(st.sampled_from(["ring", "exponential", "complete"])),
-        }
+    name = draw(st.sampled_from(["all-reduce", "d-psgd", "synchronous"]))
+    if name == "d-psgd":
+        return optimizer | {"name": name, "graph": draw(st.sampled_from(["ring", "exponential", "complete"]))}
+    if name == "synchronous":
+        codecs = st.sampled_from(["none", "none", "fp16", "top-k"])
+        return optimizer | {"name": name, "codec": draw(codecs), "answer_codec": draw(codecs)}
     found = optimizer | {
         "name": "all-reduce",
         "algorithm": draw(st.sampled_from(ALGORITHM)),
@@ -83,7 +84,12 @@ def runs(draw: st.DrawFn) -> Scenario:
     return scenario(
         cluster__workers=workers,
         cluster__workers_per_host=draw(st.sampled_from([1, 2, 3])),
-        cluster__network=draw(looped.networks()) | {"server_bandwidth": None},
+        cluster__servers={
+            "count": draw(st.integers(1, 5)),
+            "colocated": draw(st.booleans()),
+            "speed": draw(st.sampled_from([1, 0.5])),
+        },
+        cluster__network=draw(looped.networks()),
         workload={"parameters": draw(st.sampled_from([5, 500, 3000]))},
         strategy=draw(strategies()),
         **given,
@@ -135,13 +141,16 @@ def test_same_bits_in_longer_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_same(busy())
     assert_same(busy(strategy={"name": "d-psgd", "graph": "complete"}, stop={"time": "2 s"}))
     assert_same(busy(strategy={"name": "all-reduce", "algorithm": "parameter-server", "buckets": 5}))
+    assert_same(busy(strategy="synchronous", cluster__servers=3, cluster__memory_bandwidth="1 MB/s"))
 
 
 @pytest.mark.parametrize(
     "changes",
     [
         {"strategy": "local-sgd"},
-        {"strategy": "synchronous"},
+        {"strategy": {"name": "synchronous", "chunks": 2}},
+        {"strategy": "synchronous", "cluster__servers": {"count": 1, "hierarchy": {"groups": 2}}},
+        {"strategy": "backup-workers", "cluster__servers": 1},
         {"strategy": {"name": "all-reduce", "algorithm": "gloo-ring"}},
         {"strategy": {"name": "all-reduce", "algorithm": "native"}},
         {"strategy": "all-reduce"},  # by rings.py
@@ -164,12 +173,16 @@ def test_what_only_programs_can_tell(changes: dict[str, Any]) -> None:
 
 def test_strategies_that_repeat() -> None:
     """In all that they can be told: more mini-batches than are looked at are the same, too."""
-    assert {name for name, each in STRATEGIES.items() if each.repeats} == {"all-reduce", "d-psgd"}
+    assert {name for name, each in STRATEGIES.items() if each.repeats} == {
+        "all-reduce",
+        "d-psgd",
+        "synchronous",
+    }
 
 
-@pytest.mark.parametrize("name", ["all-reduce", "d-psgd"])
+@pytest.mark.parametrize("name", ["all-reduce", "d-psgd", "synchronous"])
 def test_each_mini_batch_is_as_the_first(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    parameters = {} if name == "d-psgd" else {"algorithm": "two-level", "buckets": 2}
+    parameters = {"algorithm": "two-level", "buckets": 2} if name == "all-reduce" else {}
     config = busy(strategy={"name": name, **parameters})
     simulation = Simulation(Plan.of(config))
     simulation.environment.give_up()
@@ -177,10 +190,12 @@ def test_each_mini_batch_is_as_the_first(name: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(trace, "_BATCHES", 9)
     monkeypatch.setattr(trace._Node, "trace", lambda node: made.append(node) or Trace((), (), ()))
     trace.traces(simulation, rings=True)
-    begun = made[0]._began
-    spans = [made[0]._operations[at:to] for at, to in pairwise(begun)]
+    spans = [made[0]._operations[at:to] for at, to in pairwise(made[0]._began)]
     assert len(spans) == 9
     assert all(span == two.again for span in spans)
+    server = made[-1]._operations
+    if name == "synchronous":
+        assert sum(isinstance(each, Update) for each in server) == 9
 
 
 def test_a_strategy_that_does_not_repeat_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,7 +249,7 @@ def test_rows_of_one_array_are_told_apart() -> None:
     files = kernel, flows_kernel, queues_kernel, loop_kernel, traced_kernel
     rows = {
         "fw": "HOLDER OWNER EARLIER MOVED KEY FINISHED BORN LISTED IS_TOLD GOES_AS PLAN NOW CARRIES"
-        " FIRST FINAL HAS",
+        " FIRST FINAL",
         "whole": "EVENTS ORDER HELD CHANGED TOLD TIGHT WORK MESSAGES GRADIENTS UPDATES WORKS UNREAD AT ENDED"
         " STEPS STILL EMPTY TAKEN SENT CAME FREE_ONE FREE_ONES",
         "events": "START COMPUTED BEGIN LOOK ARRIVE SOLVE APPLIED HEAR PLANNED GOES_ON HANDED_OVER",
