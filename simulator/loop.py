@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lockstep.simulator.engine import Simulation
 
 _MANY = 200_000  # messages in such runs, some 3 s, after which it pays to load what is compiled
-_BYTES = 470  # of the arrays, a connection or a part of one
+_BYTES = 570  # of the arrays, a connection or a part of one
 _ROWS = 1 << 14  # of records that are packed at once
 _DRAWS = 1 << 16  # times of gradients that are drawn at once
 _HEAP = 4  # times as many entries as flows cross a link, of which three may come before there is more room
@@ -58,7 +58,10 @@ class Loop:
     def _begin(
         self, simulation: "Simulation", connections: Sequence[Connection], events: int, rows: int
     ) -> None:
-        """Make room. events: that one may schedule beside those of flows; rows: of records that it makes."""
+        """Make room.
+
+        events: that one event may schedule, beside three of each flow; rows: of records that it makes.
+        """
         from lockstep.simulator import loop_kernel as kernel  # imports numba: half a second
 
         self._simulation, self._kernel = simulation, kernel
@@ -74,7 +77,7 @@ class Loop:
         self._flows: list[Flow | None] = [None] * count
         self._net = self._cleared()
         # twice what an event may schedule, so that there is room again once it is doubled
-        self._queue = _heap(2 * (self._net[4].shape[1] + events))
+        self._queue = _heap(2 * (3 * self._net[4].shape[1] + events))
         self._whole, self._real = np.zeros(kernel.PLACES, np.int64), np.array([simulation.environment.now])
         self._whole[kernel.AT] = -1
         room = _ROWS + rows

@@ -104,12 +104,10 @@ def traces(simulation: "Simulation", rings: bool) -> list[Trace]:
     for node in nodes:
         node.begin(simulation.plan.program(node.rank)(node), nodes)  # type: ignore[arg-type]
     try:
-        going = nodes
+        going, room = nodes, _MOST
         while going:
             for node in going:
-                node.go_on()
-            if sum([len(node._operations) for node in going]) > _MOST:
-                raise Untraceable("they do too much")
+                room -= node.go_on(room)
             going = [node for node in nodes if node.take_in()]
         found = [node.trace() for node in nodes]
     except Untraceable:
@@ -194,6 +192,7 @@ class _Node:
         self.concatenate, self.add_parts = arithmetic.concatenate, arithmetic.add_parts
         self.loss = nan
         self._operations: list[Operation] = []
+        self._most = 0
         self._programs: list[Coroutine[Any, Any, None]] = []
         self._over = False
         self._others: Sequence[_Node] = ()
@@ -212,8 +211,11 @@ class _Node:
         self._programs.append(program)
         self._others = others
 
-    def go_on(self) -> None:
-        """Let the program run until it waits for a message."""
+    def go_on(self, room: int) -> int:
+        """Let the program run until it waits for a message; the operations that it did, of which there may be
+        so many."""
+        before = len(self._operations)
+        self._most = before + room
         try:
             if not self._over:
                 self._programs[0].send(None)
@@ -221,6 +223,7 @@ class _Node:
             self._over = True
             for program in self._programs[1:]:
                 program.send(None)
+        return len(self._operations) - before
 
     def take_in(self) -> bool:
         """Have the messages that have been sent meanwhile; whether there are any."""
@@ -241,6 +244,8 @@ class _Node:
         """Write down what the program does."""
         if len(self._programs) > 1:
             self._refuse("does several things at once")
+        if len(self._operations) == self._most:
+            self._refuse("does too much")
         self._operations.append(operation)
 
     def _refuse(self, why: str) -> NoReturn:

@@ -206,7 +206,8 @@ def run(
     shift, lr, lw, _, fw, ew, _ = net
     messages, sent_at, ends = pool
     count, connections = nodes.shape[1], ends.shape[1]
-    room = fw.shape[1] + more
+    # a flow that ends may let a link be looked at, a message arrive and another one begin
+    room = 3 * fw.shape[1] + more
     while True:
         now, what, whom, link, flowed, order = real[0], -1, -1, -1, 0, 0
         if whole[AT] >= 0:  # what a reading interrupted

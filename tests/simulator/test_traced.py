@@ -245,6 +245,52 @@ def test_a_program_that_fails_says_so_itself(monkeypatch: pytest.MonkeyPatch) ->
         lockstep.simulate(busy(strategy="all-reduce"))
 
 
+@pytest.mark.usefixtures("in_python")
+def test_there_is_room_for_all_that_begins_and_arrives_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages arrive late, and all flows of a link end in one instant, where others wait for their turns."""
+
+    async def sends_more_than_one(node: Any, optimizer: Any) -> None:
+        parameters, others = node.initial_parameters(), [each for each in node.workers if each != node.rank]
+        version = 0
+        while await node.next_batch_available():
+            await node.gradient(parameters)
+            for turn in range(4):
+                for other in others:
+                    node.send(other, "more", parameters)
+                if not turn:
+                    await node.apply(lambda: None, 1000)  # the first ones have left, and are in the air
+            for other in others * 4:
+                await node.receive("more", other)
+            version += 1
+            await node.updated(version, parameters, [])
+
+    changed = replace(STRATEGIES["all-reduce"], worker_loop=sends_more_than_one)
+    monkeypatch.setitem(STRATEGIES, "all-reduce", changed)
+    monkeypatch.setattr(traced, "_FEW", 1)
+    config = busy(
+        strategy="all-reduce",
+        workload={"parameters": 100},
+        stop={"steps": 1},
+        cluster__workers=45,
+        cluster__workers_per_host=45,
+        cluster__compute={"time": {"distribution": "constant", "value": "1 ms"}},
+        cluster__memory_bandwidth="100 B/s",
+        cluster__network={"intra_host": {"bandwidth": "1 MB/s", "latency": "100 s"}},
+    )
+    assert_same(config)
+
+
+def test_a_program_that_never_waits_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def waits_for_mail(node: Any, optimizer: Any) -> None:
+        while not node.arrived("mail"):
+            await node.gradient(node.initial_parameters())
+
+    changed = replace(STRATEGIES["all-reduce"], worker_loop=waits_for_mail)
+    monkeypatch.setitem(STRATEGIES, "all-reduce", changed)
+    monkeypatch.setattr(trace, "_MOST", 1000)
+    assert not follow(busy(strategy="all-reduce"))
+
+
 def test_rows_of_one_array_are_told_apart() -> None:
     files = kernel, flows_kernel, queues_kernel, loop_kernel, traced_kernel
     rows = {
