@@ -53,11 +53,12 @@ class Asynchronous(Loop):
         for worker in workers:
             schedule(self._queue, self._whole, float(self._real[0]), 0, START, worker)
 
-    @staticmethod
-    def per_step(simulation: "Simulation") -> float:
-        """Messages in a mini-batch of each worker; on many hosts each takes longer."""
+    @classmethod
+    def of(cls, simulation: "Simulation") -> "Asynchronous | None":  # noqa: D102
         servers = len(simulation.plan.owners.ranks)
-        return 2.0 * len(simulation.plan.workers) * servers * max(1, servers // 4)
+        messages = 2.0 * len(simulation.plan.workers) * servers
+        # on many hosts each takes longer
+        return cls(simulation) if cls.pays(simulation, messages * max(1, servers // 4)) else None
 
     def _sizes(self) -> tuple[list[int], list[float]]:
         """Bytes of each server's shard, and the seconds of an update to it."""

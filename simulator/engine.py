@@ -260,7 +260,11 @@ class Simulation:
         if until is not None:
             Aside(environment, max(0.0, until - environment.now), self._look, URGENT)
         with no_garbage():
-            looped = loop(self) if self.shortcuts else None
+            try:
+                looped = loop(self) if self.shortcuts else None
+            except BaseException:  # of which Python would say that programs have not begun
+                environment.give_up()
+                raise
             (looped or environment).run()
         self.finish()
 

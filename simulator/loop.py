@@ -5,7 +5,7 @@ messages remain the oracle: records and utilisation have the same bits. Without 
 are what runs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -50,9 +50,9 @@ class Loop:
         """Whether all that happens follows from times and sizes, as far as can be said at once."""
         raise NotImplementedError
 
-    @staticmethod
-    def per_step(simulation: "Simulation") -> float:
-        """Messages in a mini-batch of each worker, about."""
+    @classmethod
+    def of(cls, simulation: "Simulation") -> "Loop | None":
+        """What makes the run, if that pays."""
         raise NotImplementedError
 
     def _begin(
@@ -88,16 +88,21 @@ class Loop:
         self._counts = kernel.MESSAGES, kernel.GRADIENTS, kernel.UPDATES, kernel.WORKS
         self._draws = self._drawn()
 
-    @classmethod
-    def pays(cls, simulation: "Simulation") -> bool:
-        """Whether there has been so much to do that it pays to load what is compiled, if that can be."""
+    @staticmethod
+    def pays(simulation: "Simulation", most: float, exactly: Callable[[], float] | None = None) -> bool:
+        """Whether there has been so much to do that it pays to load what is compiled, if that can be.
+
+        most: messages in a mini-batch of each worker, or more; exactly: how many, if that takes longer.
+        """
         plan, stop = simulation.plan, simulation.scenario.stop
         steps: float = plan.quota.in_all(plan.replicas) or inf
         mean = mean_gradient_s(simulation.scenario, simulation.sizes)
         if stop.time is not None and mean > 0:
             steps = min(steps, len(plan.workers) * stop.time / mean)
-        if steps < inf:
-            Loop.messages += cls.per_step(simulation) * steps / len(plan.workers)
+        batches = steps / len(plan.workers) if steps < inf else 0.0
+        if Loop.messages + most * batches <= _MANY and exactly is not None:
+            return False
+        Loop.messages += (most if exactly is None else exactly()) * batches
         return Loop.messages > _MANY and able()
 
     @property

@@ -17,9 +17,9 @@ KINDS: tuple[type[Loop], ...] = Asynchronous, Traced
 def loop(simulation: "Simulation", *, always: bool = False) -> Loop | None:
     """What makes a run; None: its programs. always: also where it does not pay to load what is compiled."""
     for kind in KINDS:
-        if kind.follows(simulation) and (able() if always else kind.pays(simulation)):
+        if kind.follows(simulation):
             try:
-                return kind(simulation)
+                return kind.of(simulation) if not always else kind(simulation) if able() else None
             except Untraceable:
                 return None
     return None

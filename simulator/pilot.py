@@ -56,7 +56,9 @@ def pilot(scenario: Scenario, seconds: float) -> Pilot:
 def _in_a_loop(plan: Plan, by_events: Pilot) -> Pilot:
     """The same of a run that a compiled loop makes, once that is loaded, if one does."""
     simulation, stop = Simulation(plan), plan.scenario.stop.time or inf
-    looped, until, took = loop(simulation, always=True), by_events.virtual_s, 0.0
+    until, took = by_events.virtual_s, 0.0
+    with no_garbage():
+        looped = loop(simulation, always=True)
     if looped is None:
         simulation.environment.give_up()
         return by_events

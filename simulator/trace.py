@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _BATCHES = 2
-_MOST = 4_000_000  # operations, some 0.5 GB; more messages than that take longer than their programs
+_MOST = 2_000_000  # operations, some 0.5 GB and 20 s; programs that do more are quadratic, as a rule
 
 
 class Send(NamedTuple):

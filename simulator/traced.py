@@ -1,19 +1,20 @@
 """Runs of strategies that do the same in every mini-batch, in one loop (loop.py): what their programs do is
 written down once (trace.py), and done again and again (traced_kernel.py)."""
 
-from math import log2
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lockstep.simulator.loop import Loop
-from lockstep.simulator.ring import separate_lanes
+from lockstep.simulator.ring import Disturbed, separate_lanes
 
 if TYPE_CHECKING:
     from lockstep.simulator.engine import Simulation
+    from lockstep.simulator.trace import Trace
 
 _FEW = 8  # mini-batches of each worker, of which the first ones are made to write them down
 _MESSAGES = 1 << 10  # of which there is room for at first
+_PARTS = 8  # messages at most, about, that a node sends each other in a mini-batch
 
 
 class Traced(Loop):
@@ -31,21 +32,14 @@ class Traced(Loop):
             return False
         return endless or (quota.each is not None and quota.each >= _FEW)
 
-    def __init__(self, simulation: "Simulation") -> None:
-        """Raises Untraceable if only programs can tell what they do."""
-        from lockstep.simulator.packed import Packed  # for many messages only
-        from lockstep.simulator.trace import traces
-
-        network, workers = simulation.network, simulation.plan.workers
-        queued = bool(simulation.scenario.cluster.network.queue)
-        lanes = separate_lanes(network, workers, queued)
-        found = traces(simulation, rings=lanes is None)
-
+    def __init__(self, simulation: "Simulation", traces: "list[Trace] | None" = None) -> None:
+        """traces: of all nodes, if they are there. Raises Untraceable if only programs can tell."""
         from lockstep.simulator import traced_kernel as kernel
         from lockstep.simulator.flows_kernel import START, schedule
+        from lockstep.simulator.packed import Packed
 
-        self._states = kernel
-        program = Packed(kernel, simulation, found)
+        self._states, network = kernel, simulation.network
+        program = Packed(kernel, simulation, _traces(simulation) if traces is None else traces)
         self._more = 16 + 2 * program.most
         self._begin(simulation, [network.connection(*pair) for pair in program.ends], self._more, self._more)
         self._kinds = {"message": [*program.sorts], "work": [*program.works]}
@@ -64,13 +58,19 @@ class Traced(Loop):
         for rank in range(count):
             schedule(self._queue, self._whole, float(self._real[0]), 0, START, rank)
 
-    @staticmethod
-    def per_step(simulation: "Simulation") -> float:
-        """Messages in a mini-batch of each worker, about: it is not traced to find out."""
-        workers, servers = len(simulation.plan.workers), len(simulation.roles) - len(simulation.plan.workers)
-        if servers:
-            return 2.0 * workers * servers * max(1, servers // 4)
-        return 2.0 * workers * log2(2 * workers)
+    @classmethod
+    def of(cls, simulation: "Simulation") -> "Traced | None":
+        """Traced to find out how many messages there are, if there may be many. Raises Untraceable."""
+        nodes, found = len(simulation.roles), list["Trace"]()
+
+        def messages() -> float:
+            from lockstep.simulator.trace import Send
+
+            found[:] = _traces(simulation)
+            return float(sum(isinstance(each, Send) for trace in found for each in trace.again))
+
+        pays = cls.pays(simulation, float(_PARTS * nodes * nodes), messages)
+        return cls(simulation, found) if pays else None
 
     def _add_messages(self, room: int) -> None:
         """Make room for so many messages altogether."""
@@ -102,9 +102,24 @@ class Traced(Loop):
         found: np.ndarray = self._nodes[self._states.DRAWN]
         return found
 
+    def _end(self) -> None:
+        done = self._nodes[self._states.POINT] == self._nodes[self._states.END]
+        if self.over and not done.all():
+            raise Disturbed  # they wait for each other
+        super()._end()
+
     def _tell(self) -> None:
         super()._tell()
         kernel, simulation = self._states, self._simulation
         for rank in range(len(simulation.plan.workers), len(simulation.roles)):
             node = simulation.nodes[rank]
             node.busy_until, node.worked_s = self._busy[[kernel.FREE, kernel.WORKED], rank].tolist()
+
+
+def _traces(simulation: "Simulation") -> "list[Trace]":
+    """But for rings of all workers, which rings.py computes. Raises Untraceable."""
+    from lockstep.simulator.trace import traces  # for many messages only
+
+    queued = bool(simulation.scenario.cluster.network.queue)
+    lanes = separate_lanes(simulation.network, simulation.plan.workers, queued)
+    return traces(simulation, rings=lanes is None)

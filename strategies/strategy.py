@@ -68,8 +68,9 @@ class Strategy:
     alike: bool = False
     """Every worker does what all others do, whatever its rank, and meets them in collectives only."""
     repeats: bool = False
-    """Every worker does the same in each of its mini-batches, whatever the time, and takes messages that are
-    early as if they came later; the simulator then need not run it again and again."""
+    """Every worker does the same in each of its mini-batches, whatever the time, and so does a server. Of
+    messages that are received of anybody it does not matter who sends first, nor whether they are early. The
+    simulator then need not run it again and again."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Values of shared parameters that this strategy has by default, instead of theirs; with an optimizer
     among them, all others are of that one."""

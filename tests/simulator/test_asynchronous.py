@@ -117,7 +117,7 @@ def test_a_short_run_does_without(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "able", lambda: True)
     simulation = Simulation(Plan.of(busy()))
     simulation.environment.give_up()
-    assert [Asynchronous.pays(simulation) for _ in range(9)] == [False] * 7 + [True] * 2
+    assert [bool(Asynchronous.of(simulation)) for _ in range(9)] == [False] * 7 + [True] * 2
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_time_that_stands_still_is_told_as_ever(monkeypatch: pytest.MonkeyPatch)
         cluster__network={"latency": "0 s"},
         stop={"time": "1 s"},
     )
-    monkeypatch.setattr(Asynchronous, "pays", lambda simulation: True)
+    monkeypatch.setattr(Asynchronous, "pays", lambda simulation, messages: True)
     with pytest.raises(SimulationError, match="virtual time stands still"):
         lockstep.simulate(config)
 
@@ -218,7 +218,7 @@ def test_bounds_that_nobody_comes_to(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     simulation = Simulation(Plan.of(idle))
     simulation.environment.give_up()
-    assert not Asynchronous.pays(simulation)
+    assert Asynchronous.of(simulation) is None
     assert Loop.messages == 0
 
 

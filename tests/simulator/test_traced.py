@@ -25,6 +25,7 @@ from lockstep.simulator import (
 from lockstep.simulator.engine import Simulation
 from lockstep.simulator.errors import SimulationError, Untraceable
 from lockstep.simulator.loops import loop as loop_of
+from lockstep.simulator.ring import Disturbed
 from lockstep.simulator.trace import Trace, Update
 from lockstep.simulator.traced import Traced
 from lockstep.strategies import STRATEGIES
@@ -199,7 +200,7 @@ def test_each_mini_batch_is_as_the_first(name: str, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_strategy_that_does_not_repeat_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever it says of itself."""
+    """Where its second mini-batch is not as the first one."""
     monkeypatch.setitem(STRATEGIES, "local-sgd", replace(STRATEGIES["local-sgd"], repeats=True))
     assert not follow(busy(strategy={"name": "local-sgd", "averaging_period": 2, "algorithm": "two-level"}))
 
@@ -219,12 +220,52 @@ def test_the_loop_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_short_run_does_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What others have taken before counts, too: as many messages as there are."""
     monkeypatch.setattr(loop, "able", lambda: True)
     simulation = Simulation(Plan.of(busy()))
-    assert loop_of(simulation) is None
-    monkeypatch.setattr(loop, "_MANY", 0)
-    assert isinstance(loop_of(simulation), Traced)
     simulation.environment.give_up()
+    assert loop_of(simulation) is None
+    assert loop.Loop.messages == 0  # too few in any case
+    monkeypatch.setattr(loop, "_MANY", 3 * 8 * 6 * 40)
+    assert [bool(loop_of(simulation)) for _ in range(4)] == [False, False, False, True]
+    assert loop.Loop.messages == 4 * 8 * 6 * 40
+    rings = Simulation(Plan.of(busy(strategy="all-reduce")))
+    rings.environment.give_up()
+    assert loop_of(rings) is None
+    assert loop.Loop.messages == 4 * 8 * 6 * 40
+
+
+def test_a_loop_that_stands_still_is_left_to_the_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which say who waits for whom."""
+    monkeypatch.setattr(loop, "_MANY", 0)
+    made = trace._Node.trace
+    cut: list[Any] = []
+
+    def without_a_message(node: Any) -> Trace:
+        found = made(node)
+        if not cut and any(isinstance(each, trace.Send) for each in found.again):
+            cut.append(node)
+            found = found._replace(again=[each for each in found.again if not isinstance(each, trace.Send)])
+        return found
+
+    monkeypatch.setattr(trace._Node, "trace", without_a_message)
+    monkeypatch.setattr(trace, "_check_that_all_is_received", lambda found: None)
+    simulation = Simulation(Plan.of(busy(strategy={"name": "d-psgd", "graph": "ring"})))
+    with pytest.raises(Disturbed):
+        simulation.run()
+    assert cut
+
+
+def test_an_interrupted_trace_leaves_no_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of which Python would say that nobody has awaited it."""
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop, "_MANY", 0)
+    monkeypatch.setattr(trace, "traces", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        lockstep.simulate(busy())
 
 
 def test_an_estimate_is_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
