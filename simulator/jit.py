@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, TypeVar, cast
@@ -22,6 +23,12 @@ def njit() -> Any:
     except Exception:  # there is none, or it does not go with the numpy that is here
         return None
     return None if getattr(config, "DISABLE_JIT", False) else found
+
+
+@cache
+def installed() -> bool:
+    """Whether there is a numba, which need not work; takes no time."""
+    return find_spec("numba") is not None
 
 
 def able() -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from lockstep.simulator.jit import able
+from lockstep.simulator.jit import able, installed
 from lockstep.simulator.links import Flow
 from lockstep.simulator.network import Connection
 from lockstep.simulator.ring import Disturbed
@@ -100,7 +100,7 @@ class Loop:
         if stop.time is not None and mean > 0:
             steps = min(steps, len(plan.workers) * stop.time / mean)
         batches = steps / len(plan.workers) if steps < inf else 0.0
-        if Loop.messages + most * batches <= _MANY and exactly is not None:
+        if exactly is not None and (Loop.messages + most * batches <= _MANY or not installed()):
             return False
         Loop.messages += (most if exactly is None else exactly()) * batches
         return Loop.messages > _MANY and able()

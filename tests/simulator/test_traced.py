@@ -222,6 +222,7 @@ def test_the_loop_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_short_run_does_without(monkeypatch: pytest.MonkeyPatch) -> None:
     """What others have taken before counts, too: as many messages as there are."""
     monkeypatch.setattr(loop, "able", lambda: True)
+    monkeypatch.setattr(loop, "installed", lambda: True)
     simulation = Simulation(Plan.of(busy()))
     simulation.environment.give_up()
     assert loop_of(simulation) is None
@@ -235,8 +236,17 @@ def test_a_short_run_does_without(monkeypatch: pytest.MonkeyPatch) -> None:
     assert loop.Loop.messages == 4 * 8 * 6 * 40
 
 
+def test_without_a_compiler_nothing_is_traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "installed", lambda: False)
+    monkeypatch.setattr(loop, "_MANY", 0)
+    monkeypatch.setattr(trace, "traces", lambda *_, **__: pytest.fail("traced"))
+    lockstep.simulate(busy())
+
+
 def test_a_loop_that_stands_still_is_left_to_the_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which say who waits for whom."""
+    monkeypatch.setattr(loop, "installed", lambda: True)
+    monkeypatch.setattr(loop, "able", lambda: True)
     monkeypatch.setattr(loop, "_MANY", 0)
     made = trace._Node.trace
     cut: list[Any] = []
@@ -262,6 +272,8 @@ def test_an_interrupted_trace_leaves_no_program(monkeypatch: pytest.MonkeyPatch)
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
+    monkeypatch.setattr(loop, "installed", lambda: True)
+    monkeypatch.setattr(loop, "able", lambda: True)
     monkeypatch.setattr(loop, "_MANY", 0)
     monkeypatch.setattr(trace, "traces", interrupted)
     with pytest.raises(KeyboardInterrupt):
