@@ -83,8 +83,6 @@ def main() -> None:
                 gc.disable()  # until all is loaded (commands/options.py): there is nothing to collect
             if COMMANDS.get(words[0]) == "lists":  # it ends at once
                 atexit.register(gc.freeze)  # nor is there anything to collect at its end: an eighth
-            if words[0] == "simulate":  # the look for them takes 10 ms
-                os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
             status = app(words[0])(words, prog_name="lockstep", standalone_mode=False)
         sys.stdout.flush()  # or Python would at its end, and fail without a message
         if status == 130:  # typer's word for Ctrl-C

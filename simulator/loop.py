@@ -5,7 +5,7 @@ messages remain the oracle: records and utilisation have the same bits. Without 
 are what runs.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -89,20 +89,17 @@ class Loop:
         self._draws = self._drawn()
 
     @staticmethod
-    def pays(simulation: "Simulation", most: float, exactly: Callable[[], float] | None = None) -> bool:
+    def may_pay(simulation: "Simulation", most: float) -> bool:
+        """Whether it may, with so many messages at most in a mini-batch of each worker."""
+        return installed() and Loop.messages + most * _batches(simulation) > _MANY
+
+    @staticmethod
+    def pays(simulation: "Simulation", messages: float) -> bool:
         """Whether there has been so much to do that it pays to load what is compiled, if that can be.
 
-        most: messages in a mini-batch of each worker, or more; exactly: how many, if that takes longer.
+        messages: of all workers in a mini-batch of each.
         """
-        plan, stop = simulation.plan, simulation.scenario.stop
-        steps: float = plan.quota.in_all(plan.replicas) or inf
-        mean = mean_gradient_s(simulation.scenario, simulation.sizes)
-        if stop.time is not None and mean > 0:
-            steps = min(steps, len(plan.workers) * stop.time / mean)
-        batches = steps / len(plan.workers) if steps < inf else 0.0
-        if exactly is not None and (Loop.messages + most * batches <= _MANY or not installed()):
-            return False
-        Loop.messages += (most if exactly is None else exactly()) * batches
+        Loop.messages += messages * _batches(simulation)
         return Loop.messages > _MANY and able()
 
     @property
@@ -255,6 +252,16 @@ class Loop:
         sent = self._whole[[self._kernel.SENT, self._kernel.CAME]].tolist()
         network.bytes_sent, network.bytes_arrived = sent
         simulation.ending.at(simulation.environment.now)
+
+
+def _batches(simulation: "Simulation") -> float:
+    """Of each worker, in a run; 0: nobody knows."""
+    plan, stop = simulation.plan, simulation.scenario.stop
+    steps: float = plan.quota.in_all(plan.replicas) or inf
+    mean = mean_gradient_s(simulation.scenario, simulation.sizes)
+    if stop.time is not None and mean > 0:
+        steps = min(steps, len(plan.workers) * stop.time / mean)
+    return steps / len(plan.workers) if steps < inf else 0.0
 
 
 def _heap(room: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

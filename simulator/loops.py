@@ -11,15 +11,14 @@ from lockstep.simulator.traced import Traced
 if TYPE_CHECKING:
     from lockstep.simulator.engine import Simulation
 
-KINDS: tuple[type[Loop], ...] = Asynchronous, Traced
-
 
 def loop(simulation: "Simulation", *, always: bool = False) -> Loop | None:
     """What makes a run; None: its programs. always: also where it does not pay to load what is compiled."""
-    for kind in KINDS:
-        if kind.follows(simulation):
-            try:
-                return kind.of(simulation) if not always else kind(simulation) if able() else None
-            except Untraceable:
-                return None
-    return None
+    kinds: tuple[type[Loop], ...] = Asynchronous, Traced
+    kind = next((each for each in kinds if each.follows(simulation)), None)
+    if kind is None or (always and not able()):
+        return None
+    try:
+        return kind(simulation) if always else kind.of(simulation)
+    except Untraceable:
+        return None

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lockstep.simulator.trace import (
+from lockstep.simulator.operations import (
     Compute,
     Computed,
     Operation,

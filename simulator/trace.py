@@ -18,6 +18,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 from lockstep.job.member import Member, part_of
 from lockstep.job.node import matches
 from lockstep.simulator.errors import Untraceable
+from lockstep.simulator.operations import (
+    Compute,
+    Computed,
+    Operation,
+    Receive,
+    ReceiveAny,
+    Reply,
+    Send,
+    Sent,
+    Trace,
+    Update,
+    Work,
+)
 from lockstep.strategies.codecs import Codec
 from lockstep.strategies.collectives import ring
 from lockstep.strategies.node import Collective, Contribution, Group, Message, Source, Vector
@@ -28,74 +41,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _BATCHES = 2
 _MOST = 2_000_000  # operations, some 0.5 GB and 20 s; programs that do more are quadratic, as a rule
-
-
-class Send(NamedTuple):
-    """A message, on its way from now on."""
-
-    to: int
-    kind: str
-    nbytes: int
-
-
-class Sent(NamedTuple):
-    """Wait until the last byte of a message has left: of the last one, or of one so many before."""
-
-    before: int
-
-
-class Receive(NamedTuple):
-    """Wait for the next message of a node."""
-
-    sender: int
-
-
-class ReceiveAny(NamedTuple):
-    """Wait for the first message of anybody of whom there was none yet."""
-
-
-class Reply(NamedTuple):
-    """Send something to who has sent that."""
-
-    kind: str
-    nbytes: int
-
-
-class Compute(NamedTuple):
-    """Begin a gradient; `parts`: where in the vector the backward pass comes to parts of it."""
-
-    parts: tuple[int, ...]
-
-
-class Computed(NamedTuple):
-    """Wait for one of these parts, by its place in the vector."""
-
-    down_to: int
-
-
-class Work(NamedTuple):
-    """Be busy for some seconds, after all that there was to do before; kind: None: of a server."""
-
-    seconds: float
-    kind: str | None
-
-
-class Update(NamedTuple):
-    """The parameters have changed; `ahead`: by how much their version is ahead of the mini-batch's number."""
-
-    ahead: int
-    contributions: tuple[Contribution, ...]
-
-
-Operation = Send | Sent | Receive | ReceiveAny | Reply | Compute | Computed | Work | Update
-
-
-class Trace(NamedTuple):
-    """What a node does before its first mini-batch, in each, and after the last one."""
-
-    before: Sequence[Operation]
-    again: Sequence[Operation]
-    after: Sequence[Operation]
 
 
 def traces(simulation: "Simulation", rings: bool) -> list[Trace]:
@@ -118,7 +63,7 @@ def traces(simulation: "Simulation", rings: bool) -> list[Trace]:
         for node in nodes:
             node.close()
     _check_that_all_is_received(found)
-    return found
+    return [each if node.is_worker else node.answering(each) for node, each in zip(nodes, found, strict=True)]
 
 
 def _check_that_all_is_received(found: Sequence[Trace]) -> None:
@@ -129,9 +74,7 @@ def _check_that_all_is_received(found: Sequence[Trace]) -> None:
             operations = getattr(trace, span)
             sent.update((rank, each.to) for each in operations if isinstance(each, Send))
             received.update((each.sender, rank) for each in operations if isinstance(each, Receive))
-        if sent != received and not any(
-            isinstance(each, Reply) for trace in found for each in getattr(trace, span)
-        ):
+        if sent != received:
             raise Untraceable("messages are left")
 
 
@@ -183,7 +126,7 @@ class _Node:
     def __init__(self, simulation: "Simulation", rank: int, rings: bool) -> None:
         real = simulation.nodes[rank]
         self._cost, self.rank, self._rings = real.port.cost, rank, rings
-        self._is_worker = rank in simulation.plan.workers
+        self.is_worker = rank in simulation.plan.workers
         self.index, self.workers, self.hosts = real.index, real.workers, real.hosts
         self.parents, self.children, self.followers = real.parents, real.children, real.followers
         self.shards, self.shard = real.shards, real.shard
@@ -254,19 +197,19 @@ class _Node:
     def trace(self) -> Trace:
         """What it has done."""
         made, places = self._operations, self._began
-        if self._is_worker and not self._over:
+        if self.is_worker and not self._over:
             self._refuse("waits for ever")
-        if not self._is_worker:
+        if not self.is_worker:
             places = [*places, *[len(made)] * (_BATCHES + 1 - len(places))]
         if len(places) != _BATCHES + 1:
             self._refuse("has mini-batches of its own")
         before, again, second = [made[begin:end] for begin, end in pairwise([0, *places[:-1], places[-1]])]
         gradients = [each for each in again if isinstance(each, Compute)]
-        if again != second or len(gradients) != self._is_worker or (gradients and Computed(0) not in again):
+        if again != second or len(gradients) != self.is_worker or (gradients and Computed(0) not in again):
             self._refuse("does not do the same in each mini-batch")
         if self._in_several_places():
             self._refuse("may do something else if messages come in another order")
-        return Trace(before if self._is_worker else self._replies(before), again, made[places[-1] :])
+        return Trace(before, again, made[places[-1] :])
 
     def _in_several_places(self) -> bool:
         """Whether it does something between messages of anybody in a mini-batch."""
@@ -274,22 +217,22 @@ class _Node:
         places = [place for place in self._anybody if begin <= place < end]
         return bool(places) and places[-1] - places[0] >= len(places)
 
-    def _replies(self, before: Sequence[Operation]) -> list[Operation]:
-        """The same if it answers each message by itself, whoever comes first."""
-        found: list[list[Operation]] = []
-        sender: int | None = None
-        for each in before:
+    def answering(self, trace: Trace) -> Trace:
+        """The same if, before its first mini-batch, it answers each by itself, whoever comes first."""
+        found: dict[int, list[Operation]] = {}
+        sender = -1
+        for each in trace.before:
             match each:
-                case Receive():
-                    sender = each.sender
-                    found.append([ReceiveAny()])
+                case Receive(sender) if sender not in found:
+                    found[sender] = [ReceiveAny()]
                 case Send(to, kind, nbytes) if to == sender:
-                    found[-1].append(Reply(kind, nbytes))
+                    found[sender].append(Reply(kind, nbytes))
                 case _:
                     self._refuse("does not only answer before its first mini-batch")
-        if any(each != found[0] for each in found):
+        answers = [*found.values()]
+        if any(each != answers[0] for each in answers):
             self._refuse("does not answer all alike")
-        return [each for those in found for each in those]
+        return trace._replace(before=[each for those in answers for each in those])
 
     # what a program asks for
 
@@ -340,7 +283,7 @@ class _Node:
                 if self._from[message.sender] != place:
                     self._refuse("does not take messages in the order in which they come")
                 self._from[message.sender] += 1
-                while not self._is_worker and len(self._began) < batch:
+                while not self.is_worker and len(self._began) < batch:
                     self._began.append(len(self._operations))
                 if sender is None:
                     self._anybody.append(len(self._operations))
@@ -378,7 +321,7 @@ class _Node:
 
     async def _work(self, function: Callable[[], T], seconds: float, kind: str) -> T:
         if seconds:
-            self.write(Work(seconds, kind if self._is_worker else None))
+            self.write(Work(seconds, kind if self.is_worker else None))
         return function()
 
     async def updated(self, version: int, parameters: Vector, contributions: Sequence[Contribution]) -> bool:

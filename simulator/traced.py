@@ -10,7 +10,7 @@ from lockstep.simulator.ring import Disturbed, separate_lanes
 
 if TYPE_CHECKING:
     from lockstep.simulator.engine import Simulation
-    from lockstep.simulator.trace import Trace
+    from lockstep.simulator.operations import Trace
 
 _FEW = 8  # mini-batches of each worker, of which the first ones are made to write them down
 _MESSAGES = 1 << 10  # of which there is room for at first
@@ -61,16 +61,13 @@ class Traced(Loop):
     @classmethod
     def of(cls, simulation: "Simulation") -> "Traced | None":
         """Traced to find out how many messages there are, if there may be many. Raises Untraceable."""
-        nodes, found = len(simulation.roles), list["Trace"]()
+        if not cls.may_pay(simulation, float(_PARTS * len(simulation.roles) ** 2)):
+            return None
+        from lockstep.simulator.operations import Send
 
-        def messages() -> float:
-            from lockstep.simulator.trace import Send
-
-            found[:] = _traces(simulation)
-            return float(sum(isinstance(each, Send) for trace in found for each in trace.again))
-
-        pays = cls.pays(simulation, float(_PARTS * nodes * nodes), messages)
-        return cls(simulation, found) if pays else None
+        found = _traces(simulation)
+        messages = sum(isinstance(each, Send) for trace in found for each in trace.again)
+        return cls(simulation, found) if cls.pays(simulation, messages) else None
 
     def _add_messages(self, room: int) -> None:
         """Make room for so many messages altogether."""

@@ -84,9 +84,8 @@ READY, FREE, WORKED = range(3)
 ON, NBYTES, SORT, NUMBER, NEXT = range(5)
 STARTED, LEFT_AT = range(2)
 CARRIES, FIRST, FINAL = range(12, 15)  # of `fw`, of connections: the message there, those that wait
-FROM, TO, BACK, HAS, CAME_ON, AFTER_IT = range(
-    6
-)  # of `ends`: see packed.py; mail, whether any came, the next
+# Of `ends`, of connections: see packed.py; mail, whether any came, and the next with a first message
+FROM, TO, BACK, HAS, CAME_ON, AFTER_IT = range(6)
 
 
 @inlined
@@ -367,14 +366,14 @@ def run(
                     nodes[AWAITS, goes], nodes[WANTED, goes] = PART, of
                     break
             elif which == BE_BUSY:
-                start = max(busy[FREE, goes], now)
-                busy[FREE, goes] = start + seconds[point]
+                begins = max(busy[FREE, goes], now)
+                busy[FREE, goes] = begins + seconds[point]
                 busy[WORKED, goes] += seconds[point]
                 if operations[KIND, point] >= 0:
                     row = whole[WORKS]
                     whole[WORKS] += 1
                     worked[0, row], worked[1, row] = goes, operations[KIND, point]
-                    worked_at[0, row], worked_at[1, row] = start, busy[FREE, goes]
+                    worked_at[0, row], worked_at[1, row] = begins, busy[FREE, goes]
                 schedule(queue, whole, now + (busy[FREE, goes] - now), NORMAL, GOES_ON, goes)
                 break
             else:
@@ -382,13 +381,6 @@ def run(
                 for part in range(of, of + operations[MUCH_OF, point]):
                     row = whole[UPDATES]
                     whole[UPDATES] += 1
-                    updated[0, row], updated[1, row], updated[2, row] = (
-                        nodes[OWNER_OF, goes],
-                        updates[0, part],
-                        version,
-                    )
-                    updated[3, row], updated[4, row], updated_at[0, row] = (
-                        updates[1, part],
-                        updates[2, part],
-                        now,
-                    )
+                    updated[0, row], updated[1, row] = nodes[OWNER_OF, goes], updates[0, part]
+                    updated[2, row], updated[3, row] = version, updates[1, part]
+                    updated[4, row], updated_at[0, row] = updates[2, part], now

@@ -25,8 +25,8 @@ from lockstep.simulator import (
 from lockstep.simulator.engine import Simulation
 from lockstep.simulator.errors import SimulationError, Untraceable
 from lockstep.simulator.loops import loop as loop_of
+from lockstep.simulator.operations import Send, Trace, Update
 from lockstep.simulator.ring import Disturbed
-from lockstep.simulator.trace import Trace, Update
 from lockstep.simulator.traced import Traced
 from lockstep.strategies import STRATEGIES
 from lockstep.strategies.collectives import ALGORITHMS
@@ -253,9 +253,9 @@ def test_a_loop_that_stands_still_is_left_to_the_programs(monkeypatch: pytest.Mo
 
     def without_a_message(node: Any) -> Trace:
         found = made(node)
-        if not cut and any(isinstance(each, trace.Send) for each in found.again):
+        if not cut and any(isinstance(each, Send) for each in found.again):
             cut.append(node)
-            found = found._replace(again=[each for each in found.again if not isinstance(each, trace.Send)])
+            found = found._replace(again=[each for each in found.again if not isinstance(each, Send)])
         return found
 
     monkeypatch.setattr(trace._Node, "trace", without_a_message)
