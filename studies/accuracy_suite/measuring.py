@@ -1,4 +1,4 @@
-"""Measures points, one after the other, with nothing else computing, and keeps each run at once."""
+"""Measures points, a run of each in turn, with nothing else computing, and keeps each run at once."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -27,39 +27,44 @@ def measure(
 ) -> list[dict[str, Any]]:
     """A row for each point: what was kept of it, or else is measured now; `tell` is told line by line.
 
-    A point has as many runs as chance asks for: as many as it says beforehand, then as the runs say. One that
-    fails has its `error` instead of metrics, and is tried again by the next call. After Ctrl-C all runs that
-    were finished are kept.
+    A point has as many runs as chance asks for: as many as it says beforehand, then as the runs say. They go
+    round: all points have a run before any has another, so that a machine that is faster for a quarter of an
+    hour is so for a run of each, and their scatter shows it. A point that fails has its `error` instead of
+    metrics, and is tried again by the next call. After Ctrl-C all runs that were finished are kept.
     """
     runs = {point.name: campaign.kept(folder, point) for point in points}
-    missing = [point for point in points if _wanting(point, runs[point.name])]
-    errors, begun = dict[str, str](), monotonic()
-    for number, point in enumerate(missing, 1):
-        try:
-            said = _complete(point, runs[point.name], folder, testbed, attempts)
-        except (RuntimeError, OSError) as failure:
-            errors[point.name] = said = f"{type(failure).__name__}: {failure}".splitlines()[0]
-        if tell is not None:
-            place = len(points) - len(missing) + number
-            left = _time((monotonic() - begun) / number * (len(missing) - number))
-            tell(f"{place} of {len(points)}, {point.name}: {said}; {left} left")
+    errors, begun, made = dict[str, str](), monotonic(), 0
+    while missing := [each for each in points if each.name not in errors and _missing(each, runs[each.name])]:
+        for point in missing:
+            its = runs[point.name]
+            try:
+                said = _once_more(point, its, folder, testbed, attempts)
+            except (RuntimeError, OSError) as failure:
+                errors[point.name] = said = f"{type(failure).__name__}: {failure}".splitlines()[0]
+            made += 1
+            if tell is not None:
+                rest = [_missing(each, runs[each.name]) for each in points if each.name not in errors]
+                left = _time((monotonic() - begun) / made * sum(rest))
+                done = f"{len(points) - sum(map(bool, rest))} of {len(points)} points"
+                tell(f"{point.name}, run {len(its)}: {said}; {done} done, {left} left")
     return [campaign.row(point, runs[point.name], errors.get(point.name)) for point in points]
 
 
-def _wanting(point: Point, runs: Sequence[Digest]) -> bool:
-    return wanting(runs, min(point.runs, MOST), MOST, ENOUGH)
+def _missing(point: Point, runs: Sequence[Digest]) -> int:
+    """How many runs are known to be wanted."""
+    least = min(point.runs, MOST)
+    return max(1, least - len(runs)) if wanting(runs, least, MOST, ENOUGH) else 0
 
 
-def _complete(point: Point, runs: list[Digest], folder: Path, testbed: bool, most: int) -> str:
-    """Append the runs that are missing, and keep each; what is said about them."""
-    while _wanting(point, runs):
-        result = lockstep.run(point.scenario, testbed=testbed, attempts=most)
-        runs.append(digest(result) | {key: result.metrics[key] for key in ("disturbed", "attempts")})
-        campaign.keep(folder, point, runs)
-    attempts, disturbed = sum(run["attempts"] for run in runs), any(run["disturbed"] for run in runs)
-    said = ", ".join(f"{run['throughput'] or 0:.1f}" for run in runs) + " samples/s"
-    if attempts > len(runs):
-        said += f" ({attempts} attempts{', disturbed in the end' * disturbed})"
+def _once_more(point: Point, runs: list[Digest], folder: Path, testbed: bool, most: int) -> str:
+    """Append a run, and keep it; what is said about it."""
+    expected = point.overruns_expected
+    result = lockstep.run(point.scenario, testbed=testbed, attempts=most, overruns_expected=expected)
+    runs.append(digest(result) | {key: result.metrics[key] for key in ("disturbed", "attempts")})
+    campaign.keep(folder, point, runs)
+    said = f"{runs[-1]['throughput'] or 0:.1f} samples/s"
+    if result.attempts > 1:
+        said += f" ({result.attempts} attempts{', disturbed in the end' * result.disturbed})"
     return said
 
 

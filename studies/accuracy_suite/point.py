@@ -18,7 +18,8 @@ FACTORS = ("strategy", "workers", "shards", "regime", "stragglers")
 class Point:
     """`document`: what its scenario file would have. `part`: "rates" or "learning".
 
-    `runs`: of which a measurement is the mean, at least.
+    `runs`: of which a measurement is the mean, at least. `overruns_expected`: gradients that wait for cores
+    are no disturbance, but what is predicted.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Point:
     factors: Mapping[str, Any]
     document: Mapping[str, Any]
     runs: int = 1
+    overruns_expected: bool = False
 
     @property
     def scenario(self) -> Scenario:

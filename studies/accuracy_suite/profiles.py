@@ -1,16 +1,19 @@
-"""The profiles that points are predicted with: each point takes the one measured at its own bandwidth."""
+"""The profiles that points are predicted with: each point takes those measured at its own bandwidth."""
 
 import re
 from collections import Counter
 from collections.abc import Sequence
 from math import isclose
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 from pydantic import ValidationError
 
 from lockstep.analysis.whole import put_text
 from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.scenarios.profile import Profile, beneath, read
+from lockstep.scenarios.section import Section
 from lockstep.studies.accuracy_suite.point import Point
 
 _NAME = re.compile(r"profile(-\d+)?\.yaml")  # others are somebody's own
@@ -41,9 +44,15 @@ def keep(folder: Path, files: Sequence[Path]) -> None:
 def with_profile(point: Point, profiles: Sequence[Profile]) -> Scenario:
     """The point's scenario with the settings of its bandwidth's profile beneath its own.
 
-    That is the first one where none says to be of that bandwidth. Raises ScenarioError.
+    Several of one bandwidth, such as one from before the runs and one from after them, are one: the mean of
+    their numbers. Where none says to be of that bandwidth, it is the first of all. Raises ScenarioError.
     """
-    profile = [*(each for each in profiles if _is_of(each, _bandwidth(point))), *profiles][0]
+    its = [each for each in profiles if _is_of(each, _bandwidth(point))] or profiles[:1]
+    scenarios = [_with(point, profile) for profile in its]
+    return scenarios[0].model_copy(update={"cluster": _mean([each.cluster for each in scenarios])})
+
+
+def _with(point: Point, profile: Profile) -> Scenario:
     document = dict(point.document)
     document["cluster"] = beneath(profile, document["cluster"], document["workload"])
     try:
@@ -52,6 +61,17 @@ def with_profile(point: Point, profiles: Sequence[Profile]) -> Scenario:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise ScenarioError(f"{point.name} with it: {where}: {first['msg']}", key="--profile") from None
+
+
+def _mean(values: Sequence[Any]) -> Any:
+    """Of quantities, section by section; what is none, such as a count or a name, is as in the first."""
+    first = values[0]
+    if isinstance(first, Section) and all(isinstance(value, type(first)) for value in values):
+        keys = type(first).model_fields
+        return first.model_copy(
+            update={key: _mean([getattr(value, key) for value in values]) for key in keys}
+        )
+    return fmean(values) if all(isinstance(value, float) for value in values) else first
 
 
 def borrowed(points: Sequence[Point], profiles: Sequence[Profile]) -> dict[float, int]:

@@ -53,7 +53,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Runs:
     names: Runs = []
     monkeypatch.setattr(measuring, "MOST", 1)
 
-    def run(scenario: Scenario, testbed: bool = False, attempts: int = 1) -> lockstep.Result:
+    def run(scenario: Scenario, **options: Any) -> lockstep.Result:
         names.append(scenario.name)
         return lockstep.simulate(scenario)
 
@@ -77,10 +77,10 @@ def interrupt_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     run = lockstep.run
     calls = iter(range(count))
 
-    def interrupted(scenario: Scenario, testbed: bool = False, attempts: int = 1) -> lockstep.Result:
+    def interrupted(scenario: Scenario, **options: Any) -> lockstep.Result:
         if next(calls, None) is None:
             raise KeyboardInterrupt
-        return run(scenario, testbed=testbed)
+        return run(scenario, **options)
 
     monkeypatch.setattr(lockstep, "run", interrupted)
 
@@ -93,7 +93,7 @@ def test_it_goes_on_where_it_was_interrupted(
         interrupt_after(3, patch)
         status, out, err = command("--suite", "--testbed", "--limit", 5, "--out", tmp_path)
     assert (status, out) == (130, "")
-    assert "3 of 5, " in err
+    assert "3 of 5 points done, " in err
     assert " left\n" in err
     assert ran == [point.name for point in few[:3]]
     assert sorted(path.stem for path in (tmp_path / "points").iterdir()) == sorted(ran)
@@ -136,10 +136,10 @@ def test_a_point_that_fails_is_recorded_and_the_rest_goes_on(
 ) -> None:
     run = lockstep.run
 
-    def fails(scenario: Scenario, testbed: bool = False, attempts: int = 1) -> lockstep.Result:
+    def fails(scenario: Scenario, **options: Any) -> lockstep.Result:
         if scenario.name == few[1].name:
             raise RunFailed("worker 1 (rank 1) died: killed by SIGKILL")
-        return run(scenario, testbed=testbed)
+        return run(scenario, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(lockstep, "run", fails)
@@ -192,6 +192,27 @@ def test_a_profile_stands_beneath_the_scenario(few: list[Point]) -> None:
     assert found.cluster.network.bandwidth == few[0].scenario.cluster.network.bandwidth
     assert found.cluster.network.latency == 1e-3
     assert found.cluster.apply_overhead == pytest.approx(2e-6)
+
+
+def test_profiles_of_one_bandwidth_are_their_mean(few: list[Point]) -> None:
+    def profile(rate: str, latency: str, **more: Any) -> Profile:
+        network = {"latency": latency, **more}
+        return Profile.model_validate({"profile": 1, "bandwidth": rate, "cluster": {"network": network}})
+
+    costs = [
+        {"per_message": "10 us", "per_byte": "4 ns", "cores": 2},
+        {"per_message": "14 us", "per_byte": "8 ns", "cores": 2},
+    ]
+    before, after = (
+        profile("50 Mbit/s", late, processing=cost)
+        for late, cost in zip(("1 ms", "3 ms"), costs, strict=True)
+    )
+    network = with_profile(few[0], [before, profile("20 Mbit/s", "9 ms"), after]).cluster.network
+    assert network.latency == pytest.approx(2e-3)
+    assert network.processing is not None
+    costs_found = network.processing.per_message, network.processing.per_byte, network.processing.cores
+    assert costs_found == (pytest.approx(12e-6), pytest.approx(6e-9), 2)
+    assert with_profile(few[0], [before]).cluster.network.latency == pytest.approx(1e-3)
 
 
 def test_a_point_takes_the_profile_of_its_own_bandwidth(few: list[Point], tmp_path: Path) -> None:
@@ -358,7 +379,7 @@ def test_twelve_hosts_that_crowd_the_cores_are_a_part_of_their_own(
     monkeypatch.setattr(measuring, "MOST", 5)
     status, out, err = command("--suite", "--crowded", "--testbed", "--out", tmp_path, "--quiet")
     assert (status, err) == (0, "")
-    assert ran == [point.name for point in points for _ in range(2)]
+    assert ran == [point.name for _ in range(3) for point in points]
     assert "throughput error, median" in out
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["errors"]["held out"]["points"] == 2
