@@ -11,7 +11,9 @@ install: .venv/installed
 .venv/installed: pyproject.toml
 	@echo "Installing into .venv, once: 2 GB on disk, about 2 minutes; longer if gigabytes of CUDA come with PyTorch."
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --editable '.[dev]'
+	$(BIN)/python -m pip install --no-compile --editable '.[dev]'
+	@# on all cores; pip compiles on one
+	$(BIN)/python -m compileall -qq -j 0 .venv/lib || true
 	touch $@
 
 demo: install
