@@ -79,15 +79,18 @@ def shared_ring(
                         place -= 1
                     over[place] = worker
                     ended += 1
-            for worker in over[:ended]:
-                due[worker] = inf
+            for place in range(ended):
+                due[over[place]] = inf
             held[who] -= ended
             if not held[who]:
                 clock[who] = speed[who] = 0.0
             else:
                 if ended:
                     speed[who] = rates[members[who][0]] / held[who]
-                rest = min([due[worker] for worker in members[who]]) - clock[who]
+                first = inf
+                for worker in members[who]:
+                    first = min(first, due[worker])
+                rest = first - clock[who]
                 wake[who] = now + rest / speed[who] if rest > 0 else now
                 heappush(events, (wake[who], scheduled, LOOK, who))
                 scheduled += 1
@@ -110,7 +113,9 @@ def shared_ring(
                     clock[link] = clock[link] + speed[link] * (now - since[link])
                     since[link], speed[link] = now, rates[begins] / (held[link] + 1)
                     held[link] += 1
-                    first = min([due[worker] for worker in members[link]])
+                    first = inf
+                    for worker in members[link]:
+                        first = min(first, due[worker])
                     due[begins] = clock[link] + nbytes[at]
                     flows += 1
                     number[begins] = flows
@@ -121,7 +126,8 @@ def shared_ring(
                         heappush(events, (look, scheduled, LOOK, link))
                         scheduled += 1
                 begins = -1
-            for worker in over[:ended]:
+            for place in range(ended):
+                worker = over[place]
                 at = step[worker] * p + worker
                 left[at], ends[at] = now, now + latencies[worker]
                 if does[worker] == SENDING:
