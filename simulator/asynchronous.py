@@ -32,7 +32,6 @@ class Asynchronous(Loop):
 
     def __init__(self, simulation: "Simulation") -> None:
         from lockstep.simulator import asynchronous_kernel as kernel
-        from lockstep.simulator.flows_kernel import START, schedule
 
         self._states = kernel
         plan, network = simulation.plan, simulation.network
@@ -50,8 +49,7 @@ class Asynchronous(Loop):
         self._of_servers[[kernel.HAS, kernel.BUSY]] = 0
         self._busy, self._ready = np.zeros((3, s)), np.zeros(w + s)
         self._of_servers[kernel.SHARD], self._busy[kernel.TAKES] = self._sizes()
-        for worker in workers:
-            schedule(self._queue, self._whole, float(self._real[0]), 0, START, worker)
+        self._start(workers)
 
     @classmethod
     def of(cls, simulation: "Simulation") -> "Asynchronous | None":  # noqa: D102

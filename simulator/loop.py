@@ -88,6 +88,15 @@ class Loop:
         self._counts = kernel.MESSAGES, kernel.GRADIENTS, kernel.UPDATES, kernel.WORKS
         self._draws = self._drawn()
 
+    def _start(self, ranks: Sequence[int]) -> None:
+        """Let programs start now, in this order, before anything else: in their order events are a heap."""
+        from lockstep.simulator.flows_kernel import EVENTS, ORDER, START
+
+        (keys, numbers, items), count = self._queue, len(ranks)
+        keys[:count], numbers[:count] = self._real[0], np.arange(count)
+        items[:count] = START + (np.array(ranks) << 4)
+        self._whole[[EVENTS, ORDER]] = count
+
     @staticmethod
     def may_pay(simulation: "Simulation", most: float) -> bool:
         """Whether it may, with so many messages at most in a mini-batch of each worker."""
@@ -97,7 +106,7 @@ class Loop:
     def pays(simulation: "Simulation", messages: float) -> bool:
         """Whether there has been so much to do that it pays to load what is compiled, if that can be.
 
-        messages: of all workers in a mini-batch of each.
+        messages: of all workers in a mini-batch of each; one that takes long counts as several.
         """
         Loop.messages += messages * _batches(simulation)
         return Loop.messages > _MANY and able()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _FEW = 8  # mini-batches of each worker, of which the first ones are made to write them down
 _MESSAGES = 1 << 10  # of which there is room for at first
+_AT_ONCE = 5000  # messages in a mini-batch, from which on it takes longer to solve the network than all else
 _PARTS = 8  # messages at most, about, that a node sends each other in a mini-batch
 
 
@@ -35,7 +36,6 @@ class Traced(Loop):
     def __init__(self, simulation: "Simulation", traces: "list[Trace] | None" = None) -> None:
         """traces: of all nodes, if they are there. Raises Untraceable if only programs can tell."""
         from lockstep.simulator import traced_kernel as kernel
-        from lockstep.simulator.flows_kernel import START, schedule
         from lockstep.simulator.packed import Packed
 
         self._states, network = kernel, simulation.network
@@ -55,8 +55,7 @@ class Traced(Loop):
         self._ends = np.concatenate([ends, np.zeros_like(ends)])
         self._pool: Any = None
         self._add_messages(max(_MESSAGES, 4 * self._more))
-        for rank in range(count):
-            schedule(self._queue, self._whole, float(self._real[0]), 0, START, rank)
+        self._start(range(count))
 
     @classmethod
     def of(cls, simulation: "Simulation") -> "Traced | None":
@@ -66,8 +65,8 @@ class Traced(Loop):
         from lockstep.simulator.operations import Send
 
         found = _traces(simulation)
-        messages = sum(isinstance(each, Send) for trace in found for each in trace.again)
-        return cls(simulation, found) if cls.pays(simulation, messages) else None
+        messages: float = sum(isinstance(each, Send) for trace in found for each in trace.again)
+        return cls(simulation, found) if cls.pays(simulation, messages * (1 + messages / _AT_ONCE)) else None
 
     def _add_messages(self, room: int) -> None:
         """Make room for so many messages altogether."""
