@@ -104,16 +104,17 @@ def machine() -> dict[str, str]:
 
 
 def row(point: Point, runs: Sequence[Digest], error: str | None = None) -> dict[str, Any]:
-    """What is said of a point that was measured in these runs, or failed: the mean of all of them."""
+    """What is said of a point that was measured in these runs, or failed: the mean of those not disturbed.
+
+    If all stayed disturbed it is the mean of all, and the point is.
+    """
     about = {"name": point.name, "part": point.part, **point.factors, "scenario": point.text, "error": error}
     if error:
         return about
-    each = {
-        "runs": len(runs),
-        "disturbed": any(run["disturbed"] for run in runs),
-        "attempts": sum(run["attempts"] for run in runs),
-    }
-    return {**about, **pooled(runs), **each}
+    sound = [run for run in runs if not run["disturbed"]]
+    each = {"runs": len(sound or runs), "disturbed": not sound}
+    each["attempts"] = sum(run["attempts"] for run in runs)
+    return {**about, **pooled(sound or runs), **each}
 
 
 def keep(folder: Path, point: Point, runs: Sequence[Digest]) -> None:

@@ -37,6 +37,7 @@ def measure(
     while missing := [each for each in points if each.name not in errors and _missing(each, runs[each.name])]:
         for point in missing:
             its = runs[point.name]
+            number = len(its) + 1
             try:
                 said = _once_more(point, its, folder, testbed, attempts)
             except (RuntimeError, OSError) as failure:
@@ -46,7 +47,7 @@ def measure(
                 rest = [_missing(each, runs[each.name]) for each in points if each.name not in errors]
                 left = _time((monotonic() - begun) / made * sum(rest))
                 done = f"{len(points) - sum(map(bool, rest))} of {len(points)} points"
-                tell(f"{point.name}, run {len(its)}: {said}; {done} done, {left} left")
+                tell(f"{point.name}, run {number}: {said}; {done} done, {left} left")
     return [campaign.row(point, runs[point.name], errors.get(point.name)) for point in points]
 
 

@@ -56,10 +56,10 @@ def lines(summary: Mapping[str, Any]) -> list[str]:
     if more := summary["runs"] - summary["points"] + len(summary["failed"]):
         said.append(f"{count(more, 'more run')}, where chance asked for more than one a point.")
     if again := summary["attempts"] - summary["runs"]:
-        said.append(f"{count(again, 'disturbed run')} made again.")
+        said.append(f"{count(again, 'disturbed run')} made again or left out.")
     if summary["disturbed"]:
         left = count(len(summary["disturbed"]), "point")
-        said.append(f"{left} stayed disturbed and is in no number here: {', '.join(summary['disturbed'])}.")
+        said.append(f"{left} stayed disturbed, in no number here: {', '.join(summary['disturbed'])}.")
     if summary["warned"]:
         said.append(f"{count(len(summary['warned']), 'run')} warned: {', '.join(summary['warned'])}.")
     return said

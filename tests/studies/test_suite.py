@@ -55,7 +55,10 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Runs:
 
     def run(scenario: Scenario, **options: Any) -> lockstep.Result:
         names.append(scenario.name)
+        assert options["overruns_expected"] == (scenario.name in crowd)
         return lockstep.simulate(scenario)
+
+    crowd = {point.name for point in crowded()}
 
     monkeypatch.setattr(lockstep, "run", run)
     monkeypatch.setattr(lockstep, "check", lambda scenario, testbed=False: Plan.of(scenario))

@@ -93,6 +93,16 @@ def test_a_point_is_measured_again_while_chance_decides(ran: list[str], tmp_path
     assert len(ran) == MOST + 1
 
 
+def test_a_disturbed_run_has_no_part_in_the_mean_of_others() -> None:
+    sound = [run(rate, {0: 1}) | {"disturbed": False, "attempts": 1} for rate in (90.0, 110.0)]
+    late = run(10.0, {9: 1}) | {"disturbed": True, "attempts": 3}
+    row = campaign.row(SYNCHRONOUS, [sound[0], late, sound[1]])
+    assert (row["throughput"], row["runs"], row["attempts"], row["disturbed"]) == (100.0, 2, 5, False)
+    assert row["staleness"] == [0]
+    row = campaign.row(SYNCHRONOUS, [late])
+    assert (row["throughput"], row["runs"], row["attempts"], row["disturbed"]) == (10.0, 1, 3, True)
+
+
 def test_runs_before_an_interruption_count(
     ran: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
