@@ -111,10 +111,15 @@ def row(point: Point, runs: Sequence[Digest], error: str | None = None) -> dict[
     about = {"name": point.name, "part": point.part, **point.factors, "scenario": point.text, "error": error}
     if error:
         return about
-    sound = [run for run in runs if not run["disturbed"]]
-    each = {"runs": len(sound or runs), "disturbed": not sound}
+    counted = sound(runs)
+    each = {"runs": len(counted), "disturbed": all(run["disturbed"] for run in counted)}
     each["attempts"] = sum(run["attempts"] for run in runs)
-    return {**about, **pooled(sound or runs), **each}
+    return {**about, **pooled(counted), **each}
+
+
+def sound(runs: Sequence[Digest]) -> Sequence[Digest]:
+    """Those that were not disturbed; all, if each was."""
+    return [run for run in runs if not run["disturbed"]] or runs
 
 
 def keep(folder: Path, point: Point, runs: Sequence[Digest]) -> None:

@@ -35,8 +35,11 @@ def measure(
     runs = {point.name: campaign.kept(folder, point) for point in points}
     errors, begun, made = dict[str, str](), monotonic(), 0
     while missing := [each for each in points if each.name not in errors and _missing(each, runs[each.name])]:
+        fewest = min(len(runs[each.name]) for each in missing)
         for point in missing:
             its = runs[point.name]
+            if len(its) > fewest:
+                continue
             number = len(its) + 1
             try:
                 said = _once_more(point, its, folder, testbed, attempts)
@@ -52,14 +55,15 @@ def measure(
 
 
 def _missing(point: Point, runs: Sequence[Digest]) -> int:
-    """How many runs are known to be wanted."""
-    least = min(point.runs, MOST)
-    return max(1, least - len(runs)) if wanting(runs, least, MOST, ENOUGH) else 0
+    """How many runs are known to be wanted; those that stayed disturbed tell nothing."""
+    least, sound = min(point.runs, MOST), campaign.sound(runs)
+    more = len(runs) < MOST and wanting(sound, least, MOST, ENOUGH)
+    return min(MOST - len(runs), max(1, least - len(sound))) if more else 0
 
 
 def _once_more(point: Point, runs: list[Digest], folder: Path, testbed: bool, most: int) -> str:
     """Append a run, and keep it; what is said about it."""
-    expected = point.overruns_expected
+    expected = point.overruns_expected and testbed  # of the loopback no profile says what cores take
     result = lockstep.run(point.scenario, testbed=testbed, attempts=most, overruns_expected=expected)
     runs.append(digest(result) | {key: result.metrics[key] for key in ("disturbed", "attempts")})
     campaign.keep(folder, point, runs)

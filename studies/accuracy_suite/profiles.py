@@ -64,7 +64,8 @@ def _with(point: Point, profile: Profile) -> Scenario:
 
 
 def _mean(values: Sequence[Any]) -> Any:
-    """Of quantities, section by section; what is none, such as a count or a name, is as in the first."""
+    """Of quantities, section by section, of those that have them; all else as in the first that says it."""
+    values = [value for value in values if value is not None] or [None]
     first = values[0]
     if isinstance(first, Section) and all(isinstance(value, type(first)) for value in values):
         keys = type(first).model_fields

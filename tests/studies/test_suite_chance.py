@@ -93,6 +93,44 @@ def test_a_point_is_measured_again_while_chance_decides(ran: list[str], tmp_path
     assert len(ran) == MOST + 1
 
 
+def test_runs_go_round_after_an_interruption_too(
+    ran: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = [replace(short(SYNCHRONOUS), name=name, runs=3) for name in "abc"]
+    points = [replace(point, document=point.document | {"name": point.name}) for point in points]
+    simulated = lockstep.run
+
+    def interrupted(scenario: Scenario, **more: Any) -> lockstep.Result:
+        if len(ran) == 2:
+            raise KeyboardInterrupt
+        return simulated(scenario, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lockstep, "run", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            measure(points, tmp_path, True)
+    measure(points, tmp_path, True)
+    assert "".join(ran) == "abc" + "abc" + "abc"
+
+
+def test_another_run_is_made_for_one_that_stayed_disturbed(
+    ran: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulated = lockstep.run
+
+    def disturbed(scenario: Scenario, **more: Any) -> lockstep.Result:
+        found = simulated(scenario, **more)
+        return replace(found, disturbances=("others",)) if len(ran) in late else found
+
+    monkeypatch.setattr(lockstep, "run", disturbed)
+    late = {2}
+    (row,) = measure([replace(short(SYNCHRONOUS), runs=3)], tmp_path / "some", True)
+    assert (len(ran), row["runs"], row["disturbed"]) == (4, 3, False)
+    late = set(range(100))
+    (row,) = measure([replace(short(SYNCHRONOUS), runs=3)], tmp_path / "all", True)
+    assert (len(ran), row["runs"], row["disturbed"]) == (7, 3, True)
+
+
 def test_a_disturbed_run_has_no_part_in_the_mean_of_others() -> None:
     sound = [run(rate, {0: 1}) | {"disturbed": False, "attempts": 1} for rate in (90.0, 110.0)]
     late = run(10.0, {9: 1}) | {"disturbed": True, "attempts": 3}

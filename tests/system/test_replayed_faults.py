@@ -155,7 +155,7 @@ STRUCK = [
 @pytest.mark.real
 @pytest.mark.parametrize(("strategy", "kind"), drawn(STRUCK, one_in=16, family=lambda case: case[1]))
 def test_each_strategy_with_each_kind_of_fault(strategy: str, kind: str, tmp_path: Path) -> None:
-    """By day two strategies with each kind. It ends, all adds up, and it can be repeated."""
+    """By day three strategies with each kind, two with `server`. It ends, all adds up, it can be repeated."""
     known, random = STRATEGIES[strategy], Random(f"{strategy} {kind}")
     on = random.choice(["restart", "spare", *(["continue", "wait"] if known.elastic else [])])
     recovery = {"on_failure": on} | ({} if strategy == "hogwild" else {"checkpoint": {"every": "2 updates"}})
