@@ -93,11 +93,10 @@ def test_a_point_is_measured_again_while_chance_decides(ran: list[str], tmp_path
     assert len(ran) == MOST + 1
 
 
-def test_runs_go_round_after_an_interruption_too(
-    ran: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def interrupted_after_two(
+    points: list[Point], ran: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    points = [replace(short(SYNCHRONOUS), name=name, runs=3) for name in "abc"]
-    points = [replace(point, document=point.document | {"name": point.name}) for point in points]
+    """Measure points until Ctrl-C, after two runs."""
     simulated = lockstep.run
 
     def interrupted(scenario: Scenario, **more: Any) -> lockstep.Result:
@@ -108,7 +107,15 @@ def test_runs_go_round_after_an_interruption_too(
     with monkeypatch.context() as patch:
         patch.setattr(lockstep, "run", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            measure(points, tmp_path, True)
+            measure(points, folder, True)
+
+
+def test_runs_go_round_after_an_interruption_too(
+    ran: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = [replace(short(SYNCHRONOUS), name=name, runs=3) for name in "abc"]
+    points = [replace(point, document=point.document | {"name": point.name}) for point in points]
+    interrupted_after_two(points, ran, tmp_path, monkeypatch)
     measure(points, tmp_path, True)
     assert "".join(ran) == "abc" + "abc" + "abc"
 
@@ -144,17 +151,8 @@ def test_a_disturbed_run_has_no_part_in_the_mean_of_others() -> None:
 def test_runs_before_an_interruption_count(
     ran: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    point, simulated = short(ASYNCHRONOUS), lockstep.run
-
-    def interrupted(scenario: Scenario, **more: Any) -> lockstep.Result:
-        if len(ran) == 2:
-            raise KeyboardInterrupt
-        return simulated(scenario, **more)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(lockstep, "run", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            measure([point], tmp_path, True)
+    point = short(ASYNCHRONOUS)
+    interrupted_after_two([point], ran, tmp_path, monkeypatch)
     assert len(campaign.kept(tmp_path, point)) == 2
     (row,) = measure([point], tmp_path, True)
     assert (row["runs"], len(ran)) == (MOST, MOST)
