@@ -12,7 +12,7 @@ install: .venv/installed
 	@echo "Installing into .venv, once: 2 GB on disk, about 2 minutes; longer if gigabytes of CUDA come with PyTorch."
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --no-compile --editable '.[dev]'
-	@# on all cores; pip compiles on one
+	@# on all cores, where pip compiles on one; some files of packages are for other versions of Python
 	$(BIN)/python -m compileall -qq -j 0 .venv/lib || true
 	touch $@
 

@@ -39,7 +39,7 @@ _TYPES = np.int64, np.float64
 class Loop:
     """The state of such a run, as arrays: see kernel.py, flows_kernel.py and loop_kernel.py."""
 
-    messages: ClassVar[float] = 0.0  # in all such runs of this process
+    messages: ClassVar[float] = 0.0  # in all such runs of this process, as `pays` counts them
     instead: ClassVar[tuple[str, str]] = "cluster.workers", "take fewer"  # where connections are too many
 
     def __init__(self, simulation: "Simulation") -> None:

@@ -35,22 +35,19 @@ def measure(
     runs = {point.name: campaign.kept(folder, point) for point in points}
     errors, begun, made = dict[str, str](), monotonic(), 0
     while missing := [each for each in points if each.name not in errors and _missing(each, runs[each.name])]:
-        fewest = min(len(runs[each.name]) for each in missing)
-        for point in missing:
-            its = runs[point.name]
-            if len(its) > fewest:
-                continue
-            number = len(its) + 1
-            try:
-                said = _once_more(point, its, folder, testbed, attempts)
-            except (RuntimeError, OSError) as failure:
-                errors[point.name] = said = f"{type(failure).__name__}: {failure}".splitlines()[0]
-            made += 1
-            if tell is not None:
-                rest = [_missing(each, runs[each.name]) for each in points if each.name not in errors]
-                left = _time((monotonic() - begun) / made * sum(rest))
-                done = f"{len(points) - sum(map(bool, rest))} of {len(points)} points"
-                tell(f"{point.name}, run {number}: {said}; {done} done, {left} left")
+        point = min(missing, key=lambda each: len(runs[each.name]))
+        its = runs[point.name]
+        number = len(its) + 1
+        try:
+            said = _once_more(point, its, folder, testbed, attempts)
+        except (RuntimeError, OSError) as failure:
+            errors[point.name] = said = f"{type(failure).__name__}: {failure}".splitlines()[0]
+        made += 1
+        if tell is not None:
+            rest = [_missing(each, runs[each.name]) for each in points if each.name not in errors]
+            left = _time((monotonic() - begun) / made * sum(rest))
+            done = f"{len(points) - sum(map(bool, rest))} of {len(points)} points"
+            tell(f"{point.name}, run {number}: {said}; {done} done, {left} left")
     return [campaign.row(point, runs[point.name], errors.get(point.name)) for point in points]
 
 
