@@ -391,6 +391,12 @@ class Node:
             if self._is_worker and (end := self.clock.now) > start:
                 self.recorder.work(self.rank, start, end, kind)
             return value
+        if (shared := self.port.on_shared_cores(seconds, kind == "apply")) is not None:
+            start = await shared
+            self.worked_s += self.clock.now - start
+            if self._is_worker:
+                self.recorder.work(self.rank, start, self.clock.now, kind)
+            return function()
         start = max(self.busy_until, start)
         self.busy_until = start + seconds
         self.worked_s += seconds

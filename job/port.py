@@ -98,6 +98,11 @@ class Port(Protocol):
         """Seconds that work on so many bytes is charged, perhaps a codec's; 0: as long as it takes."""
         ...
 
+    def on_shared_cores(self, seconds: float, overhead: bool) -> Awaitable[float] | None:
+        """When work that is charged so much began, once it is done: after the work before it, on cores for
+        which others compete. None: nobody does, or nothing is charged. overhead: an update's is in it."""
+        ...
+
     def collective(
         self, program: Collective, vector: Vector, among: Group | None = None, beside: int = 0
     ) -> Awaitable[Vector] | None:

@@ -24,6 +24,7 @@ from lockstep.scenarios.units import (
 )
 
 _Host = Annotated[int, Field(ge=0)]
+_Part = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Burst(Section):
@@ -149,6 +150,8 @@ class Processing(Section):
     for, or also take `gradient` of its cores: they are over when both their time and that work is.
     """
 
+    waiting: _Part = Field(0.0, description="the part of messages' overheads in which no core is needed")
+    update_waiting: _Part = Field(0.0, description="that part of apply_overhead")
     per_message: Duration = Field(0.0, description="core time at each end, such as '50 us'")
     per_byte: Duration = Field(0.0, description="core time at each end, such as '5 ns'")
     cold: Duration = Field(0.0, description="more core time after a long pause, such as '400 us'")

@@ -6,8 +6,8 @@ share of a link that carries c core-seconds per second, reached over a process's
 Not modelled: time slices, priorities, caches and memory bandwidth.
 """
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import simpy
@@ -52,7 +52,7 @@ class Cores:
         return rank in self._paths
 
     def beside(self, rank: int) -> tuple[Link, Link]:
-        """What other work on the host of a process goes over: its cores, and one that it has for itself."""
+        """What work goes over that is no gradient of a process: its host's cores, and one for itself."""
         return self._paths[rank][0], Link(ResourceId("other", "core beside rank", rank), 1.0)
 
     def compute(self, rank: int, milestones: Sequence[float]) -> list[Event]:
@@ -82,3 +82,42 @@ class Cores:
         flow = self._under_way.pop(rank, None)
         if flow is not None:
             self.flows.cancel(flow)
+
+
+class InTurn:
+    """Pieces of work of one process, beside its gradients: each begins when the one before is done."""
+
+    def __init__(self, cores: Cores, rank: int) -> None:
+        self._cores, (self._host, self._alone) = cores, cores.beside(rank)
+        self._pieces: deque[tuple[float, float, Callable[[float], object]]] = deque()
+        self._begun = 0.0
+        self._under_way: Flow | None = None
+
+    def do(self, seconds: float, waiting: float, done: Callable[[float], object]) -> None:
+        """Call a function after so many seconds, with the instant at which they began.
+
+        That is where a core is free: in the part `waiting` of them, less than 1, none is needed.
+        """
+        self._pieces.append((seconds, waiting, done))
+        if len(self._pieces) == 1:
+            self._begin()
+
+    def _begin(self) -> None:
+        self._begun = self._cores.environment.now
+        seconds, waiting, _ = self._pieces[0]
+        core = Link(self._alone.id, 1 - waiting) if waiting else self._alone
+        self._under_way = self._cores.flows.start((self._host, core), (1 - waiting) * seconds, self._done)
+
+    def _done(self) -> None:
+        *_, done = self._pieces.popleft()
+        begun, self._under_way = self._begun, None
+        if self._pieces:
+            self._begin()
+        done(begun)
+
+    def give_up(self) -> None:
+        """End what is under way, and what was to come."""
+        self._pieces.clear()
+        if self._under_way is not None:
+            self._cores.flows.cancel(self._under_way)
+            self._under_way = None

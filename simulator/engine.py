@@ -98,23 +98,27 @@ class Simulation:
         costs = network.processing
         beside = costs is not None and costs.cores is None  # messages are on the cores that compute
         self.cores = Cores(self.environment, plan.hosts, cluster.cores_per_host, beside)
+        self.work_cores = self.cores  # for messages, updates and codecs
         self.machine: Cores | None = None  # where gradients are really computed, if that takes time
         self.really = 0.0  # core-seconds of each
         if costs is not None:
-            one = [0] * len(plan.hosts)  # machine, with cores of its own
-            cores = self.cores if beside else Cores(self.environment, one, costs.cores, always=True)
-            self.network.share(cores, costs)
+            if not beside:
+                one = [0] * len(plan.hosts)  # machine, with cores of its own
+                self.work_cores = Cores(self.environment, one, costs.cores, always=True)
+            self.network.share(self.work_cores, costs)
             if costs.gradient:
-                self.machine, self.really = cores, costs.gradient
+                self.machine, self.really = self.work_cores, costs.gradient
         uneven = network.burst or network.receive_overhead or network.jitter or network.tcp or costs
         unsteady = network.varying or network.background or uneven
         by_ring = shortcuts and not unsteady and len(plan.groups) == 1 and self.folding is None
+        self._apply_overhead, self._memory_bandwidth = cluster.apply_overhead, cluster.memory_bandwidth or inf
+        self._codecs: dict[Any, CodecCost] = cluster.codecs
+        if self.work_takes_time and any(map(self.work_cores.shared, range(len(plan.roles)))):
+            by_ring = False  # nobody knows beforehand how long an addition takes
         self.rings = Rings(self) if by_ring else None
         self.alone = Alone(self)
         self.segments = Segments(plan, self.learner, self.arithmetics[0].blank) if plan.stages else None
         self.compute = compute_times(scenario, self.sizes, incarnation.key())
-        self._apply_overhead, self._memory_bandwidth = cluster.apply_overhead, cluster.memory_bandwidth or inf
-        self._codecs: dict[Any, CodecCost] = cluster.codecs
         self.additions = 0  # to shared memory, that have been completed
         in_memory = self.owners.in_one_memory and self.learner is not None
         self.race = Race(self.initial(0).numpy()) if in_memory else None
@@ -145,10 +149,15 @@ class Simulation:
             stand_ins = folding.stand_ins(self.folding, plan, self.network.topology)
         places = 1 if self.folding is None else self.folding.places
         self.usage = Usage(self.network.flows, self.network.topology.links, stand_ins, places)
-        if self.apply_s(1) or cluster.codecs:
+        if self.work_takes_time:
             for rank, node in self.nodes.items():
                 if rank not in self.workers:
                     self.usage.add(self.roles[rank].processor, node.done_s)
+
+    @property
+    def work_takes_time(self) -> bool:
+        """Whether updates or codecs do."""
+        return bool(self.apply_s(1) or self._codecs)
 
     @property
     def undisturbed(self) -> bool:

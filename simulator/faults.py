@@ -223,6 +223,7 @@ class FaultySimulation(Simulation):
 
     def _end_life(self, rank: int) -> None:
         self.lives[rank] += 1
+        self._ports[rank].leave_cores()
         for process in self._activities.pop(rank, []):
             process.kill()
 

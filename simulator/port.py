@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from lockstep.job.events import Event, both
 from lockstep.job.port import PassOf, Work
 from lockstep.job.segments import PassTimes, predicted
-from lockstep.simulator.events import timeout
+from lockstep.simulator.cores import InTurn
+from lockstep.simulator.events import soon, timeout
 from lockstep.simulator.folding import NEXT_TO_NOTHING
 from lockstep.simulator.ring import Disturbed
 from lockstep.strategies.collectives import RING, all_gather, ring
@@ -38,6 +39,7 @@ class VirtualPort:
         "_speed",
         "_time",
         "_times",
+        "_work",
         "clock",
         "rank",
         "simulation",
@@ -55,6 +57,8 @@ class VirtualPort:
         self._speed = 1.0 if is_worker else simulation.plan.scenario.cluster.servers.speed
         self._cores = simulation.cores if simulation.cores.shared(rank) else None
         self._bare = self._cores is None and simulation.machine is None  # nobody can hold a gradient up
+        work_cores = simulation.work_cores
+        self._work = InTurn(work_cores, rank) if work_cores.shared(rank) else None
 
     def tell_time(self) -> float:
         now: float = self.clock.now
@@ -131,10 +135,30 @@ class VirtualPort:
             if cores is not None:
                 cores.give_up(self.rank)
 
+    def leave_cores(self) -> None:
+        """The process is no more: others have what it had of the cores."""
+        self._give_up()
+        if self._work is not None:
+            self._work.give_up()
+
     def cost(self, nbytes: int, codec: str = "", decoding: bool = False) -> float:
         simulation = self.simulation
         seconds = simulation.codec_s(codec, decoding, nbytes) if codec else simulation.apply_s(nbytes)
         return seconds / self._speed
+
+    def on_shared_cores(self, seconds: float, overhead: bool) -> Awaitable[float] | None:
+        if self._work is None:
+            return None
+        done, waiting = Event(), 0.0
+        if overhead and (costs := self.simulation.scenario.cluster.network.processing) is not None:
+            waiting = costs.update_waiting * self.cost(0) / seconds
+
+        def worked(begun: float) -> None:
+            done.value = begun
+            soon(self.clock, done)
+
+        self._work.do(seconds, waiting, worked)
+        return done
 
     def collective(
         self, program: Collective, vector: Vector, among: Group | None = None, beside: int = 0

@@ -1,6 +1,7 @@
 """What messages take of the cores: a process that sends, a kernel that copies, a process that takes in.
 
-A message's overheads are core-seconds of its sender and its receiver, one message after another at each.
+A message's overheads are core-seconds of its sender and its receiver, one message after another at each, or,
+in the part `waiting`, seconds in which no core is needed.
 At each of its two ends it takes `per_message` + `per_byte` x bytes core-seconds more while it is on its way,
 one message after another on each connection; it is there when these are done and it has arrived. An end
 whose process had no message for a while takes longer: `cold`. Whoever works on a machine shares its cores
@@ -17,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lockstep.scenarios.network import Processing
-from lockstep.simulator.cores import Cores
+from lockstep.simulator.cores import Cores, InTurn
 from lockstep.simulator.links import Flow, Link
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 _Path = tuple[Link, Link]  # the cores, and what one process can have of them
 _End = tuple[int, _Path]  # of a process
-_Do = Callable[[], object]
 
 
 class MessageCores:
@@ -47,7 +47,7 @@ class MessageCores:
         self._works: dict[Transfer, list[Flow]] = {}  # of messages on their way, what they wait for
         self._arrived: dict[Transfer, None] = {}  # those of them that the network is done with
         self._order: dict[Connection, deque[Transfer]] = {}  # of messages that none behind may overtake
-        self._queues: dict[tuple[int, bool], tuple[_Path, deque[_Do]]] = {}  # to send, to take in
+        self._turns: dict[tuple[int, bool], InTurn] = {}  # to send, to take in: neither waits for the other
 
     def send(self, sender: int, transfer: "Transfer", enqueue: "Callable[[Transfer], object]") -> None:
         """Let a message take its sender's time, after those before it."""
@@ -117,23 +117,12 @@ class MessageCores:
         pause, self._last[rank] = now - self._last.get(rank, 0.0), now
         return self._costs.cold * pause / (pause + self._costs.cold_after)
 
-    def _in_turn(self, rank: int, sending: bool, seconds: float, do: _Do) -> None:
+    def _in_turn(self, rank: int, sending: bool, seconds: float, do: Callable[[], object]) -> None:
         """Do something after so many core-seconds of a process, which come after those asked for before."""
         if not seconds:
             do()
             return
-        if (rank, sending) not in self._queues:  # sending and taking in do not wait for each other
-            self._queues[rank, sending] = self._cores.beside(rank), deque()
-        path, queue = self._queues[rank, sending]
-        queue.append(do)
-        if len(queue) == 1:
-            self._next(path, queue, seconds)
-
-    def _next(self, path: _Path, queue: deque[_Do], seconds: float) -> None:
-        def done() -> None:
-            do = queue.popleft()
-            if queue:
-                self._next(path, queue, seconds)
-            do()
-
-        self._cores.flows.start(path, seconds, done)
+        turn = self._turns.get((rank, sending))
+        if turn is None:
+            turn = self._turns[rank, sending] = InTurn(self._cores, rank)
+        turn.do(seconds, self._costs.waiting, lambda _: do())

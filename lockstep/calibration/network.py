@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import nnls
+from scipy.optimize import lsq_linear
 
 from lockstep.analysis.result import Result
 from lockstep.attempts import undisturbed
@@ -43,6 +43,7 @@ _TURNS = 2  # of all probes: a machine is not the same a little later
 _ON_TESTBED = (1, 1000, 4000, 16_000, 64_000, 250_000, 1_000_000)  # values of 4 bytes
 _ON_LOOPBACK = (1, 16_000, 64_000, 250_000, 1_000_000, 2_000_000)
 _BETWEEN_HOSTS = (1, 16_000, 250_000, 2_000_000)
+_LEAST_BUSY = 0.01  # of overheads
 _LEAST = 3  # exchanges that a probe must have seen to count
 _LARGE = 60_000  # values: an update of fewer is over before its bytes count
 _PASSES = passes_of(UpdateRule(optimizer(optimizer="sgd")), 1, False)  # over a shard, of an update
@@ -178,19 +179,27 @@ def found(chosen: Probes, measured: Measured, where: Literal["testbed", "loopbac
 def shared_by(estimates: Estimates, crowd: Probes, measured: Measured, core_s: CoreSeconds) -> Estimates:
     """The same with what messages take of a machine's cores: read off what probes of many processes took.
 
-    A step takes some, too, which a probe without messages tells. What is no overhead of messages is shared
-    out evenly between their ends.
+    A step takes some, too, which a probe without messages tells, and also what a process takes for an update
+    of hardly any bytes. What is no overhead of messages is shared out evenly between their ends. Overheads
+    are those of processes that had slept: of what crowded ones take less, they only wait.
     """
-    tables = [table for name in crowd for table in measured[name]]
+    known = estimates.settings
     taken = np.array([seconds for name in crowd for seconds in core_s[name]])
-    columns = np.array([_counted(table) for table in tables], float)
+    columns = np.array([_counted(table) for name in crowd for table in measured[name]], float)
     if not (taken > 0).all() or not columns[:, 0].all() or not columns.any(axis=0).all():
         return estimates
-    (step_s, message_s, byte_s), _ = nnls(columns / taken[:, None], np.ones(len(taken)))  # relative errors
-    known = estimates.settings
+    alone = next(name for name in crowd if not any(_counted(table)[1] for table in measured[name]))
+    update_s, overhead = _update_s(measured[alone]), known["apply_overhead"]
+    hot = {**known, "apply_overhead": min(update_s, overhead)}
+    updates_s = np.array([path.updates_s(crowd[name], hot) for name in crowd for _ in measured[name]])
     overheads = known["network.message_overhead"] + known["network.receive_overhead"]
+    left = 1 - updates_s * columns[:, 0] / taken  # errors are relative
+    at_least = [0.0, _LEAST_BUSY * overheads, 0.0]
+    step_s, message_s, byte_s = lsq_linear(columns / taken[:, None], left, (at_least, np.inf), "bvls").x
     settings = {
         **known,
+        f"{path.PROCESSING}waiting": _rest(float(message_s), overheads),
+        f"{path.PROCESSING}update_waiting": _rest(update_s, overhead),
         f"{path.PROCESSING}per_message": max(0.0, float(message_s) - overheads) / 2,
         f"{path.PROCESSING}per_byte": float(byte_s) / 2,
         f"{path.PROCESSING}gradient": float(step_s),
@@ -205,6 +214,17 @@ def shared_by(estimates: Estimates, crowd: Probes, measured: Measured, core_s: C
     rows = [_row(name, runs, found[name]) for name, runs in exchanges.items()]
     evidence["network"]["probes"] = [*evidence["network"]["probes"], *rows]
     return Estimates(settings, estimates.intervals, evidence)
+
+
+def _update_s(tables: Sequence[pd.DataFrame]) -> float:
+    """The median of updates by workers."""
+    work = pd.concat([table[table["event"] == "work"] for table in tables])
+    return float((work["end"] - work["start"]).median())
+
+
+def _rest(busy_s: float, of_s: float) -> float:
+    """The part of a time that is left."""
+    return 1 - max(busy_s / of_s, _LEAST_BUSY) if busy_s < of_s else 0.0
 
 
 def _counted(records: pd.DataFrame) -> tuple[int, int, float]:

@@ -112,6 +112,13 @@ def simulated(probes: Mapping[str, Scenario], settings: Mapping[str, float]) -> 
     return {name: float(np.median(exchanges(probe, settings))) for name, probe in short.items()}
 
 
+def updates_s(probe: Scenario, settings: Mapping[str, float]) -> float:
+    """What updates by a probe's workers, and a ring's additions, take: s a step, by the simulator."""
+    records = simulate(Plan.of(on_cluster(probe, settings))).records
+    seconds, event = records["end"] - records["start"], records["event"]
+    return float(seconds[event == "work"].sum()) / int((event == "gradient").sum())
+
+
 def _of_steps(probe: Scenario, exchanges: int) -> Scenario:
     """The probe until its workers together, or more, have seen so many exchanges, however long these take.
 

@@ -12,7 +12,7 @@ from lockstep import terminal
 from lockstep.analysis.words import count
 from lockstep.commands.options import Out, Output, Quiet, check_out
 from lockstep.printing import Csv, Json, Markdown, Printing
-from lockstep.scenarios import ScenarioError
+from lockstep.scenarios import Scenario, ScenarioError
 
 Cases = Annotated[
     list[str] | None,
@@ -111,7 +111,7 @@ def validate_suite(
     if measured is None:
         first = next(iter(suite.SETS[which].points(None)))
         lockstep.check(first.scenario, testbed)  # what this machine cannot do is said first
-        suite.measure_first(out, testbed, limit, profiles, told, which, attempts)
+        suite.measure_first(out, testbed, limit, profiles, told, which, attempts, _calibrated)
         measured, limit = out, None
     elif testbed or which:
         useless = "--testbed" if testbed else which
@@ -126,6 +126,14 @@ def validate_suite(
         summary = suite.recompute(source, out, progress)
     if not output.printing.print(summary, lambda: _errors(summary)):
         tables.show(summary, out)
+
+
+def _calibrated(scenario: Scenario) -> str:
+    """A profile of a scenario's testbed."""
+    from lockstep.calibration import calibrate
+    from lockstep.calibration.profile_file import text
+
+    return text(calibrate([scenario], ["network"], testbed=True).profile)
 
 
 def _errors(summary: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -24,6 +24,7 @@ def measure(
     testbed: bool,
     tell: Tell | None = None,
     attempts: int = ATTEMPTS,
+    between: Callable[[int], object] | None = None,
 ) -> list[dict[str, Any]]:
     """A row for each point: what was kept of it, or else is measured now; `tell` is told line by line.
 
@@ -31,13 +32,18 @@ def measure(
     round: all points have a run before any has another, so that a machine that is faster for a quarter of an
     hour is so for a run of each, and their scatter shows it. A point that fails has its `error` instead of
     metrics, and is tried again by the next call. After Ctrl-C all runs that were finished are kept.
+
+    `between`: is called before each round and after the last, with the number of the round that follows.
     """
     runs = {point.name: campaign.kept(folder, point) for point in points}
-    errors, begun, made = dict[str, str](), monotonic(), 0
+    errors, begun, made, rounds = dict[str, str](), monotonic(), 0, 0
     while missing := [each for each in points if each.name not in errors and _missing(each, runs[each.name])]:
         point = min(missing, key=lambda each: len(runs[each.name]))
         its = runs[point.name]
         number = len(its) + 1
+        if between is not None and number > rounds:
+            between(number)
+            rounds = number
         try:
             said = _once_more(point, its, folder, testbed, attempts)
         except (RuntimeError, OSError) as failure:
@@ -48,6 +54,8 @@ def measure(
             left = _time((monotonic() - begun) / made * sum(rest))
             done = f"{len(points) - sum(map(bool, rest))} of {len(points)} points"
             tell(f"{point.name}, run {number}: {said}; {done} done, {left} left")
+    if between is not None:
+        between(1 + max(map(len, runs.values())))
     return [campaign.row(point, runs[point.name], errors.get(point.name)) for point in points]
 
 

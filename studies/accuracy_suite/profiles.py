@@ -36,15 +36,20 @@ def keep(folder: Path, files: Sequence[Path]) -> None:
     texts = [file.read_text("utf-8") for file in files]
     for old in kept(folder):
         old.unlink()
-    for number, text in enumerate(texts, 1):
-        name = "profile.yaml" if number == 1 else f"profile-{number}.yaml"
-        put_text(folder / name, text)
+    for text in texts:
+        add(folder, text)
+
+
+def add(folder: Path, text: str) -> None:
+    """Put one more profile into a folder of measurements."""
+    number = len(kept(folder)) + 1
+    put_text(folder / ("profile.yaml" if number == 1 else f"profile-{number}.yaml"), text)
 
 
 def with_profile(point: Point, profiles: Sequence[Profile]) -> Scenario:
     """The point's scenario with the settings of its bandwidth's profile beneath its own.
 
-    Several of one bandwidth, such as one from before the runs and one from after them, are one: the mean of
+    Several of one bandwidth, such as those from before and after each round of runs, are one: the mean of
     their numbers. Where none says to be of that bandwidth, it is the first of all. Raises ScenarioError.
     """
     its = [each for each in profiles if _is_of(each, _bandwidth(point))] or profiles[:1]

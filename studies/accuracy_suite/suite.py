@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ import pandas as pd
 
 from lockstep.analysis.whole import put_text
 from lockstep.attempts import ATTEMPTS
-from lockstep.scenarios import ScenarioError
+from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.scenarios.profile import Profile
 from lockstep.studies.accuracy_suite import campaign, profiles
 from lockstep.studies.accuracy_suite.campaign import Campaign
@@ -34,17 +35,18 @@ Progress = Callable[[float], None]
 
 
 class Set(NamedTuple):
-    """Points that are measured together. `words`: what they are."""
+    """Points that are measured together. `words`: what they are; `calibrated`: so is their network."""
 
     words: str
     points: Callable[[Cables | None], Iterable[Point]]
+    calibrated: bool = False
 
 
 SETS = {
     "": Set("models in one piece", lambda drawn: suite(drawn)),  # by name, so that tests can take fewer
     "--pipelines": Set("split models", lambda _: pipelines()),
     "--tensor": Set("shared layers", lambda _: shared_layers()),
-    "--crowded": Set("crowded cores", lambda _: crowded()),
+    "--crowded": Set("crowded cores", lambda _: crowded(), calibrated=True),
 }
 """By the option that asks for them."""
 
@@ -75,10 +77,13 @@ def measure_first(
     tell: Tell | None = None,
     which: str = "",
     attempts: int = ATTEMPTS,
+    calibrate: Callable[[Scenario], str] | None = None,
 ) -> None:
     """Measure the first points of one of the `SETS` into a folder.
 
     It goes on where an earlier call stopped. Raises ScenarioError if that measured the others.
+    `calibrate`: a profile of a scenario's testbed. Without profiles in `files` a set that is `calibrated` has
+    one from before each round of runs and one from after the last, as a machine's speed changes meanwhile.
     """
     earlier = campaign.load(out) if (out / "measured.parquet").exists() else []
     if earlier:
@@ -99,7 +104,20 @@ def measure_first(
     points = [found or next(rest) for found in there]
     if files:
         profiles.keep(out, files)
-    campaign.save(measure(points, out, testbed, tell, attempts), out / "measured.parquet")
+    between = None
+    if calibrate is not None and testbed and not files and SETS[which].calibrated:
+        between = partial(_calibrate, calibrate, points[0].scenario, out, tell)
+    campaign.save(measure(points, out, testbed, tell, attempts, between), out / "measured.parquet")
+
+
+def _calibrate(
+    calibrate: Callable[[Scenario], str], scenario: Scenario, out: Path, tell: Tell | None, number: int
+) -> None:
+    """Keep the profile of before that round, if it is not there."""
+    if number > len(profiles.kept(out)):
+        profiles.add(out, calibrate(scenario))
+        if tell is not None:
+            tell(f"calibrated before round {number}")
 
 
 @dataclass(frozen=True)

@@ -104,9 +104,9 @@ def test_an_update_touches_what_the_simulator_counts() -> None:
 def test_what_messages_take_of_the_cores_is_read_off_what_processes_took(
     message_us: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """130 us of a message are overheads, and the rest is both ends': nothing, if it took less.
+    """130 us of a message are overheads, and the rest is both ends'; if it took less these were not all busy.
 
-    A step takes 400 us besides, which count for no message.
+    A step takes 400 us besides, and an update what it always does, which count for no message.
     """
     monkeypatch.setattr(network, "cores", lambda: 2)
     alone, *talking = crowd = crowded(1, 12.5e6, 0.05)
@@ -115,12 +115,15 @@ def test_what_messages_take_of_the_cores_is_read_off_what_processes_took(
     for name, (table, _) in measured.items():
         sent = table[table["event"] == "message"]["nbytes"]
         assert len(sent) == 0 or name != alone
-        steps = (table["event"] == "gradient").sum()
-        core_s[name] = [(400 * steps + message_us * len(sent) + 0.014 * sent.sum()) * 1e-6] * 2
+        steps, work = (table["event"] == "gradient").sum(), table[table["event"] == "work"]
+        assert len(work)
+        update_s = (work["end"] - work["start"]).sum()
+        core_s[name] = [(400 * steps + message_us * len(sent) + 0.014 * sent.sum()) * 1e-6 + update_s] * 2
     before = Estimates(SHAPED, {}, {"network": {"probes": []}})
     found = network.shared_by(before, crowd, measured, core_s)
     each = {key.removeprefix("network.processing."): value for key, value in found.settings.items()}
     assert each["per_message"] == pytest.approx(max(0, message_us - 130) / 2 * 1e-6, rel=1e-6)
+    assert each["waiting"] == pytest.approx(max(0, 1 - message_us / 130), rel=1e-6)
     assert each["per_byte"] == pytest.approx(7e-9, rel=1e-6)
     assert each["gradient"] == pytest.approx(4e-4, rel=1e-6)
     assert each["cores"] == 2

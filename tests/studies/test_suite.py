@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 import lockstep
+from lockstep.commands import studies
 from lockstep.executor.launch import RunFailed
 from lockstep.job.plan import Plan
 from lockstep.scenarios import Scenario, load
@@ -378,10 +379,25 @@ def test_twelve_hosts_that_crowd_the_cores_are_a_part_of_their_own(
     points = [short(point) for point in crowded()[:2]]
     monkeypatch.setattr(suite, "crowded", lambda: points)
     monkeypatch.setattr(measuring, "MOST", 5)
+
+    def calibrated(scenario: Scenario) -> str:
+        ran.append("calibrated")
+        return f"profile: 1\nbandwidth: 12.5 MB/s\ncluster: {{apply_overhead: {len(ran)} us}}\n"
+
+    monkeypatch.setattr(studies, "_calibrated", calibrated)
+    with monkeypatch.context() as patch:
+        interrupt_after(3, patch)  # in the second round
+        assert command("--suite", "--crowded", "--testbed", "--out", tmp_path)[0] == 130
     status, out, err = command("--suite", "--crowded", "--testbed", "--out", tmp_path, "--quiet")
     assert (status, err) == (0, "")
-    assert ran == [point.name for _ in range(3) for point in points]
+    a_round = ["calibrated", *(point.name for point in points)]
+    assert ran == [*a_round * 3, "calibrated"]
     assert "throughput error, median" in out
+    read = suite.read(tmp_path)
+    assert len(read.profiles) == 4
+    assert with_profile(points[0], read.profiles).cluster.apply_overhead == pytest.approx(5.5e-6)
+    assert command("--suite", "--crowded", "--testbed", "--out", tmp_path)[0] == 0
+    assert ran == [*a_round * 3, "calibrated"]
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["errors"]["held out"]["points"] == 2
     status, _, err = command("--suite", "--pipelines", "--testbed", "--out", tmp_path)

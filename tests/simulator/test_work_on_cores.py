@@ -1,0 +1,131 @@
+"""Updates and codecs compete for the cores of their host, or of the one machine: closed forms."""
+
+from typing import Any
+
+import pytest
+
+import lockstep
+from lockstep import Scenario
+from tests.support.scenarios import scenario
+
+WORKERS, UPDATE_S = 6, 2e-3
+MEET = [
+    {"name": "all-reduce", "algorithm": "ring"},
+    {"name": "all-reduce", "algorithm": "halving-doubling"},
+    {"name": "d-psgd"},
+    {"name": "local-sgd", "averaging_period": 2},
+]
+
+
+def together(strategy: dict[str, Any], **changes: Any) -> Scenario:
+    """Workers who do the same at the same time, over a network that takes none."""
+    defaults = {
+        "cluster__workers": WORKERS,
+        "cluster__apply_overhead": f"{UPDATE_S} s",
+        "stop": {"steps": 4},
+    }
+    if strategy.get("algorithm") == "halving-doubling":
+        defaults["cluster__workers"] = 8
+    return scenario(strategy=strategy, **(defaults | changes))
+
+
+def duration_s(of: Scenario) -> float:
+    return lockstep.simulate(of).metrics["duration_s"]
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 4, 100])
+@pytest.mark.parametrize("strategy", MEET)
+def test_all_of_a_host_take_workers_over_cores_as_long(strategy: dict[str, Any], cores: int) -> None:
+    alone = together(strategy)
+    workers = alone.cluster.workers
+    host = together(strategy, cluster__workers_per_host=workers, cluster__cores_per_host=cores)
+    assert duration_s(host) == pytest.approx(duration_s(alone) * max(1, workers / cores), rel=1e-9)
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 4, 100])
+@pytest.mark.parametrize("waiting", [0.0, 0.4, 0.9])
+@pytest.mark.parametrize("strategy", MEET)
+def test_on_one_machine_what_does_not_wait_takes_longer(
+    strategy: dict[str, Any], waiting: float, cores: int
+) -> None:
+    """Gradients are only waited for; of an update's overhead a part is, too."""
+    alone, costs = together(strategy), {"cores": cores, "update_waiting": waiting}
+    machine = together(strategy, cluster__network={"processing": costs})
+    computing = alone.stop.steps * 10e-3
+    longer = max(1.0, alone.cluster.workers / cores * (1 - waiting))
+    updating = duration_s(alone) - computing
+    assert updating > 4 * UPDATE_S - 1e-9
+    assert duration_s(machine) - computing == pytest.approx(updating * longer, rel=1e-9)
+
+
+def test_only_an_overhead_waits() -> None:
+    """Of 6 ms of an update 4 are its bytes': it has a core for these and for a fifth of the others."""
+    found = lockstep.simulate(
+        together(
+            {"name": "local-sgd", "averaging_period": 9},
+            cluster__network={"processing": {"cores": 1, "update_waiting": 0.8}},
+            cluster__memory_bandwidth="6 MB/s",  # for six passes over 4 kB
+        )
+    ).records
+    first = found[found["event"] == "work"].sort_values("start").iloc[:WORKERS]
+    assert first["start"].tolist() == pytest.approx([10e-3] * WORKERS)
+    assert (first["end"] - first["start"]).tolist() == pytest.approx([WORKERS * 4.4e-3] * WORKERS, rel=1e-9)
+
+
+@pytest.mark.parametrize("strategy", [*MEET, {"name": "asynchronous"}, {"name": "synchronous"}])
+def test_cores_for_everyone_change_nothing(strategy: dict[str, Any]) -> None:
+    if strategy["name"] == "all-reduce":
+        strategy = {**strategy, "buckets": 2}
+    plain = together(strategy, cluster__network={"latency": "1 ms"})
+    shared = together(strategy, cluster__network={"latency": "1 ms", "processing": {"cores": 64}})
+    columns = ["event", "node", "kind", "start", "end"]
+    first, second = (
+        lockstep.simulate(each).records[columns].sort_values(columns[:4], ignore_index=True)
+        for each in (plain, shared)
+    )
+    assert second["end"].to_numpy() == pytest.approx(first["end"].to_numpy(), rel=1e-9)
+
+
+def test_codecs_share_the_cores() -> None:
+    """On a core of their own all encode 1 MB at 100 MB/s at once; on one core each takes all as long."""
+    codecs = {"int8": {"encode": "100 MB/s"}}
+    compressed = {"name": "asynchronous", "codec": "int8"}
+    seconds = []
+    for costs in (None, {"cores": 1}):
+        found = lockstep.simulate(
+            scenario(
+                cluster__workers=WORKERS, cluster__codecs=codecs, strategy=compressed, stop={"steps": 1},
+                cluster__network={"processing": costs}, workload={"parameters": 250_000},
+            )
+        ).records  # fmt: skip
+        work = found[(found["event"] == "work") & (found["kind"] == "encode")]
+        seconds.append((work["end"] - work["start"]).max())
+    assert seconds == pytest.approx([10e-3, WORKERS * 10e-3], rel=1e-9)
+
+
+def test_a_server_beside_a_worker_slows_its_gradients() -> None:
+    """On one core: a push comes to the server of host 0 after 10 ms, where a worker computes for 20 ms."""
+    found = lockstep.simulate(
+        scenario(
+            cluster__workers=2, cluster__servers={"count": 1, "colocated": True}, cluster__cores_per_host=1,
+            cluster__stragglers=[{"worker": 0, "slowdown": 2}], cluster__apply_overhead="4 ms",
+            strategy={"name": "asynchronous"}, stop={"steps": 1},
+        )
+    ).records  # fmt: skip
+    gradients = found[found["event"] == "gradient"].sort_values("node")
+    assert gradients["end"].tolist() == pytest.approx([0.024, 0.010], rel=1e-9)
+    updates = found[found["event"] == "update"].sort_values("end")
+    assert updates["end"].tolist() == pytest.approx([0.018, 0.028], rel=1e-9)
+
+
+def test_the_dead_leave_the_cores_to_others() -> None:
+    """Two compute for 10 ms on one core, of whom one crashes after 6: the other has done 3 by then."""
+    found = lockstep.simulate(
+        scenario(
+            cluster__workers=2, cluster__workers_per_host=2, cluster__cores_per_host=1, stop={"steps": 1},
+            strategy={"name": "asynchronous"}, recovery={"on_failure": "continue"},
+            cluster__faults=[{"worker": 1, "crash": True, "at": "6 ms"}],
+        )
+    ).records  # fmt: skip
+    gradients = found[(found["event"] == "gradient") & (found["node"] == 0)]
+    assert gradients["end"].tolist() == pytest.approx([0.013], rel=1e-9)
