@@ -41,7 +41,7 @@ class Node:
         *("step", "epoch", "budget", "loss", "memory", "stage", "micro_batches", "passes", "concatenate"),
         *("add_parts", "vector", "port", "clock", "recorder", "ending", "snapshots", "arithmetic", "owner"),
         *("program_ended", "collectives", "computing", "mail", "waiting", "interrupt", "busy_until"),
-        *("worked_s", "met", "saved", "keep", "forget", "noted", "_every", "_write_s", "touching"),
+        *("worked_s", "working", "met", "saved", "keep", "forget", "noted", "_every", "_write_s", "touching"),
         *("matrices", "_is_worker", "_at_once", "_notices", "_leaves_at", "rejoins", "goes_on"),
         "_breaking",
     )
@@ -115,6 +115,7 @@ class Node:
         self._breaking: tuple[Group, Event] | None = None  # whose messages end waiting for one
         self.busy_until = 0.0  # with updates and codecs that are charged
         self.worked_s = 0.0  # how long it has been, or will have been, altogether
+        self.working: tuple[float, str] | None = None  # since when, on what, where its end is not known
         self._is_worker = role.kind == "worker"
         self._at_once = not self._is_worker and arithmetic.finish is None
 
@@ -392,10 +393,11 @@ class Node:
                 self.recorder.work(self.rank, start, end, kind)
             return value
         if (shared := self.port.on_shared_cores(seconds, kind == "apply")) is not None:
-            start = await shared
-            self.worked_s += self.clock.now - start
-            if self._is_worker:
-                self.recorder.work(self.rank, start, self.clock.now, kind)
+            begun, done = shared
+            await begun
+            self.working = self.clock.now, kind
+            await done
+            self.record_work()
             return function()
         start = max(self.busy_until, start)
         self.busy_until = start + seconds
@@ -405,9 +407,20 @@ class Node:
         await self.port.wait(self.busy_until - self.clock.now, working=True)
         return function()
 
+    def record_work(self, until: float | None = None) -> None:
+        """Record what it is working on where it is unknown how long that takes, until an instant, or now."""
+        if self.working is None:
+            return
+        (start, kind), self.working = self.working, None
+        end = self.clock.now if until is None else until
+        self.worked_s += end - start
+        if self._is_worker:
+            self.recorder.work(self.rank, start, end, kind)
+
     def done_s(self) -> float:
         """How long it has been busy with updates and codecs so far, s."""
-        return self.worked_s - max(0.0, self.busy_until - self.clock.now)
+        under_way = 0.0 if self.working is None else self.clock.now - self.working[0]
+        return self.worked_s + under_way - max(0.0, self.busy_until - self.clock.now)
 
     # ---------------------------------------------------------------- updates
 

@@ -98,9 +98,11 @@ class Port(Protocol):
         """Seconds that work on so many bytes is charged, perhaps a codec's; 0: as long as it takes."""
         ...
 
-    def on_shared_cores(self, seconds: float, overhead: bool) -> Awaitable[float] | None:
-        """When work that is charged so much began, once it is done: after the work before it, on cores for
-        which others compete. None: nobody does, or nothing is charged. overhead: an update's is in it."""
+    def on_shared_cores(self, seconds: float, overhead: bool) -> tuple[Event, Event] | None:
+        """What happens when work that is charged so much begins, after that before it, and when it is done.
+
+        That is on cores for which others compete; None: nobody does. overhead: an update's is in it.
+        """
         ...
 
     def collective(

@@ -25,7 +25,7 @@ class Machine(Section):
     it touches ÷ `memory_bandwidth` (bytes/s; None: no time), encoding and decoding as long as `codecs` says;
     all of these one at a time on a node. Each pass of a split model takes `pass_overhead` (s) besides its
     share of a gradient's time; each gradient takes `exchange_overhead` (s) more where there are several
-    replicas. With `cores_per_host` the processes that compute on a host share that many cores.
+    replicas. With `cores_per_host` all that is computed on a host shares that many cores.
     """
 
     network: Network = Network()

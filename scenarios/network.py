@@ -24,7 +24,6 @@ from lockstep.scenarios.units import (
 )
 
 _Host = Annotated[int, Field(ge=0)]
-_Part = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Burst(Section):
@@ -143,15 +142,18 @@ class Background(Section):
 class Processing(Section):
     """What a message takes of the cores at each of its ends, besides overheads: core-seconds, also a byte.
 
+    `overheads`: what both overheads of a message take, if less than they last: a process that had slept is
+    slow to begin. `update`: the same of `cluster.apply_overhead`.
     An end whose process had no message for t s takes t ÷ (t + `cold_after`) of `cold` more: others had its
     core and caches meanwhile.
     `cores`: of the one machine that stands for all hosts, as a testbed's does; without it messages share each
-    host's `cores_per_host` with the processes that compute there. That machine's gradients are only waited
-    for, or also take `gradient` of its cores: they are over when both their time and that work is.
+    host's `cores_per_host` with all that is computed there. That machine's gradients are only waited for, or
+    also take `gradient` of its cores: they are over when both their time and that work is. Updates and codecs
+    take some of that machine's if `update` is given.
     """
 
-    waiting: _Part = Field(0.0, description="the part of messages' overheads in which no core is needed")
-    update_waiting: _Part = Field(0.0, description="that part of apply_overhead")
+    overheads: PositiveDuration | None = Field(None, description="core time of a message's, such as '80 us'")
+    update: PositiveDuration | None = Field(None, description="core time of apply_overhead, such as '10 us'")
     per_message: Duration = Field(0.0, description="core time at each end, such as '50 us'")
     per_byte: Duration = Field(0.0, description="core time at each end, such as '5 ns'")
     cold: Duration = Field(0.0, description="more core time after a long pause, such as '400 us'")

@@ -89,31 +89,32 @@ class InTurn:
 
     def __init__(self, cores: Cores, rank: int) -> None:
         self._cores, (self._host, self._alone) = cores, cores.beside(rank)
-        self._pieces: deque[tuple[float, float, Callable[[float], object]]] = deque()
-        self._begun = 0.0
+        self._pieces: deque[tuple[float, float, Callable[[], object], Callable[[], object]]] = deque()
         self._under_way: Flow | None = None
 
-    def do(self, seconds: float, waiting: float, done: Callable[[float], object]) -> None:
-        """Call a function after so many seconds, with the instant at which they began.
+    def do(
+        self, seconds: float, core_s: float, begun: Callable[[], object], done: Callable[[], object]
+    ) -> None:
+        """Call functions as a piece begins, and as it is done: after so many seconds, where a core is free.
 
-        That is where a core is free: in the part `waiting` of them, less than 1, none is needed.
+        core_s: for how many of them one is needed; else the process only waits.
         """
-        self._pieces.append((seconds, waiting, done))
+        self._pieces.append((seconds, core_s, begun, done))
         if len(self._pieces) == 1:
             self._begin()
 
     def _begin(self) -> None:
-        self._begun = self._cores.environment.now
-        seconds, waiting, _ = self._pieces[0]
-        core = Link(self._alone.id, 1 - waiting) if waiting else self._alone
-        self._under_way = self._cores.flows.start((self._host, core), (1 - waiting) * seconds, self._done)
+        seconds, core_s, begun, _ = self._pieces[0]
+        core = Link(self._alone.id, core_s / seconds) if core_s < seconds else self._alone
+        self._under_way = self._cores.flows.start((self._host, core), core_s, self._done)
+        begun()
 
     def _done(self) -> None:
         *_, done = self._pieces.popleft()
-        begun, self._under_way = self._begun, None
+        self._under_way = None
         if self._pieces:
             self._begin()
-        done(begun)
+        done()
 
     def give_up(self) -> None:
         """End what is under way, and what was to come."""

@@ -98,22 +98,27 @@ class Simulation:
         costs = network.processing
         beside = costs is not None and costs.cores is None  # messages are on the cores that compute
         self.cores = Cores(self.environment, plan.hosts, cluster.cores_per_host, beside)
-        self.work_cores = self.cores  # for messages, updates and codecs
+        self.work_cores: Cores | None = self.cores  # for updates and codecs
         self.machine: Cores | None = None  # where gradients are really computed, if that takes time
         self.really = 0.0  # core-seconds of each
         if costs is not None:
-            if not beside:
-                one = [0] * len(plan.hosts)  # machine, with cores of its own
-                self.work_cores = Cores(self.environment, one, costs.cores, always=True)
-            self.network.share(self.work_cores, costs)
+            one = [0] * len(plan.hosts)  # machine, with cores of its own
+            cores = self.cores if beside else Cores(self.environment, one, costs.cores, always=True)
+            self.network.share(cores, costs)
             if costs.gradient:
-                self.machine, self.really = self.work_cores, costs.gradient
+                self.machine, self.really = cores, costs.gradient
+            if not beside:  # what messages take there has updates in it, if nobody says what these take
+                self.work_cores = None if costs.update is None else cores
         uneven = network.burst or network.receive_overhead or network.jitter or network.tcp or costs
         unsteady = network.varying or network.background or uneven
         by_ring = shortcuts and not unsteady and len(plan.groups) == 1 and self.folding is None
         self._apply_overhead, self._memory_bandwidth = cluster.apply_overhead, cluster.memory_bandwidth or inf
         self._codecs: dict[Any, CodecCost] = cluster.codecs
-        if self.work_takes_time and any(map(self.work_cores.shared, range(len(plan.roles)))):
+        if (
+            self.work_takes_time
+            and self.work_cores
+            and any(map(self.work_cores.shared, range(len(plan.roles))))
+        ):
             by_ring = False  # nobody knows beforehand how long an addition takes
         self.rings = Rings(self) if by_ring else None
         self.alone = Alone(self)
@@ -280,7 +285,7 @@ class Simulation:
     def finish(self) -> None:
         """See whether the run has come to its end. Raises Disturbed, or SimulationError."""
         if self.ending.over:
-            self._record_unfinished_gradients()
+            self._record_unfinished()
             if self.rings is not None:
                 self.rings.end()
             return
@@ -295,11 +300,12 @@ class Simulation:
         if self.network.bytes_arrived != self.network.bytes_sent:
             raise SimulationError("bytes were sent that never arrived")
 
-    def _record_unfinished_gradients(self) -> None:
-        """On shared cores it is unknown when they would end: until now they count as computing."""
+    def _record_unfinished(self) -> None:
+        """On shared cores it is unknown when gradients and work would end: they are recorded until now."""
         for node in self.nodes.values():
             for step, start in node.computing.items():
                 self.recorder.gradient(node.rank, start, node.clock.now, step)
+            node.record_work()
 
     def _look(self, _: simpy.Event) -> None:
         if self.ending.at(self.environment.now):

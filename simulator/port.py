@@ -9,7 +9,7 @@ from lockstep.job.events import Event, both
 from lockstep.job.port import PassOf, Work
 from lockstep.job.segments import PassTimes, predicted
 from lockstep.simulator.cores import InTurn
-from lockstep.simulator.events import soon, timeout
+from lockstep.simulator.events import Scheduled, soon, timeout
 from lockstep.simulator.folding import NEXT_TO_NOTHING
 from lockstep.simulator.ring import Disturbed
 from lockstep.strategies.collectives import RING, all_gather, ring
@@ -58,7 +58,8 @@ class VirtualPort:
         self._cores = simulation.cores if simulation.cores.shared(rank) else None
         self._bare = self._cores is None and simulation.machine is None  # nobody can hold a gradient up
         work_cores = simulation.work_cores
-        self._work = InTurn(work_cores, rank) if work_cores.shared(rank) else None
+        shared = work_cores is not None and work_cores.shared(rank)
+        self._work = InTurn(work_cores, rank) if work_cores is not None and shared else None
 
     def tell_time(self) -> float:
         now: float = self.clock.now
@@ -146,19 +147,15 @@ class VirtualPort:
         seconds = simulation.codec_s(codec, decoding, nbytes) if codec else simulation.apply_s(nbytes)
         return seconds / self._speed
 
-    def on_shared_cores(self, seconds: float, overhead: bool) -> Awaitable[float] | None:
+    def on_shared_cores(self, seconds: float, overhead: bool) -> tuple[Event, Event] | None:
         if self._work is None:
             return None
-        done, waiting = Event(), 0.0
-        if overhead and (costs := self.simulation.scenario.cluster.network.processing) is not None:
-            waiting = costs.update_waiting * self.cost(0) / seconds
-
-        def worked(begun: float) -> None:
-            done.value = begun
-            soon(self.clock, done)
-
-        self._work.do(seconds, waiting, worked)
-        return done
+        core_s, costs = seconds, self.simulation.scenario.cluster.network.processing
+        if overhead and costs is not None and costs.update is not None:
+            core_s -= max(0.0, self.cost(0) - costs.update)
+        begun, done = Scheduled(), Scheduled()
+        self._work.do(seconds, core_s, partial(soon, self.clock, begun), partial(soon, self.clock, done))
+        return begun, done
 
     def collective(
         self, program: Collective, vector: Vector, among: Group | None = None, beside: int = 0

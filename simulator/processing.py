@@ -1,7 +1,7 @@
 """What messages take of the cores: a process that sends, a kernel that copies, a process that takes in.
 
-A message's overheads are core-seconds of its sender and its receiver, one message after another at each, or,
-in the part `waiting`, seconds in which no core is needed.
+A message's overheads are seconds of its sender and its receiver, one message after another at each. They take
+a core, but for what is beyond `overheads` core-seconds of both.
 At each of its two ends it takes `per_message` + `per_byte` x bytes core-seconds more while it is on its way,
 one message after another on each connection; it is there when these are done and it has arrived. An end
 whose process had no message for a while takes longer: `cold`. Whoever works on a machine shares its cores
@@ -28,6 +28,10 @@ _Path = tuple[Link, Link]  # the cores, and what one process can have of them
 _End = tuple[int, _Path]  # of a process
 
 
+def _nothing() -> None:
+    """Nobody asks when an overhead begins."""
+
+
 class MessageCores:
     """The cores on which messages are dealt with; `handed_over` is told of each that is there and done."""
 
@@ -41,6 +45,8 @@ class MessageCores:
     ) -> None:
         self._cores, self._costs = cores, costs
         self._message_overhead, self._receive_overhead = message_overhead, receive_overhead
+        both = message_overhead + receive_overhead
+        self._busy = 1.0 if costs.overheads is None or not both else min(1.0, costs.overheads / both)
         self._handed_over = handed_over
         self._last: dict[int, float] = {}  # when a process last had to do with a message
         self._ends: dict[Connection, tuple[_End, _End]] = {}
@@ -125,4 +131,4 @@ class MessageCores:
         turn = self._turns.get((rank, sending))
         if turn is None:
             turn = self._turns[rank, sending] = InTurn(self._cores, rank)
-        turn.do(seconds, self._costs.waiting, lambda _: do())
+        turn.do(seconds, self._busy * seconds, _nothing, do)

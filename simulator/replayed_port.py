@@ -249,7 +249,7 @@ class ReplayedPort:
     def cost(self, nbytes: int, codec: str = "", decoding: bool = False) -> float:
         return self._port.cost(nbytes, codec, decoding)
 
-    def on_shared_cores(self, seconds: float, overhead: bool) -> Awaitable[float] | None:
+    def on_shared_cores(self, seconds: float, overhead: bool) -> tuple[Event, Event] | None:
         return self._port.on_shared_cores(seconds, overhead)
 
     def collective(

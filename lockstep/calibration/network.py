@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import lsq_linear
+from scipy.optimize import nnls
 
 from lockstep.analysis.result import Result
 from lockstep.attempts import undisturbed
@@ -43,7 +43,7 @@ _TURNS = 2  # of all probes: a machine is not the same a little later
 _ON_TESTBED = (1, 1000, 4000, 16_000, 64_000, 250_000, 1_000_000)  # values of 4 bytes
 _ON_LOOPBACK = (1, 16_000, 64_000, 250_000, 1_000_000, 2_000_000)
 _BETWEEN_HOSTS = (1, 16_000, 250_000, 2_000_000)
-_LEAST_BUSY = 0.01  # of overheads
+_LEAST_S = 1e-9  # that overheads take of a core
 _LEAST = 3  # exchanges that a probe must have seen to count
 _LARGE = 60_000  # values: an update of fewer is over before its bytes count
 _PASSES = passes_of(UpdateRule(optimizer(optimizer="sgd")), 1, False)  # over a shard, of an update
@@ -189,17 +189,23 @@ def shared_by(estimates: Estimates, crowd: Probes, measured: Measured, core_s: C
     if not (taken > 0).all() or not columns[:, 0].all() or not columns.any(axis=0).all():
         return estimates
     alone = next(name for name in crowd if not any(_counted(table)[1] for table in measured[name]))
-    update_s, overhead = _update_s(measured[alone]), known["apply_overhead"]
-    hot = {**known, "apply_overhead": min(update_s, overhead)}
-    updates_s = np.array([path.updates_s(crowd[name], hot) for name in crowd for _ in measured[name]])
+    update_s = min(_update_s(measured[alone]), known["apply_overhead"])
+    hot = {**_of_path(known), "apply_overhead": update_s}
+    updates_s = np.array(
+        [
+            each * (table["event"] == "work").sum()
+            for name in crowd
+            for each in [path.update_s(crowd[name], hot)]
+            for table in measured[name]
+        ]
+    )
     overheads = known["network.message_overhead"] + known["network.receive_overhead"]
-    left = 1 - updates_s * columns[:, 0] / taken  # errors are relative
-    at_least = [0.0, _LEAST_BUSY * overheads, 0.0]
-    step_s, message_s, byte_s = lsq_linear(columns / taken[:, None], left, (at_least, np.inf), "bvls").x
+    relative = columns / taken[:, None]  # as errors are
+    (step_s, message_s, byte_s), _ = nnls(relative, 1 - updates_s / taken)
     settings = {
         **known,
-        f"{path.PROCESSING}waiting": _rest(float(message_s), overheads),
-        f"{path.PROCESSING}update_waiting": _rest(update_s, overhead),
+        f"{path.PROCESSING}overheads": max(min(float(message_s), overheads), _LEAST_S),
+        f"{path.PROCESSING}update": max(update_s, _LEAST_S),
         f"{path.PROCESSING}per_message": max(0.0, float(message_s) - overheads) / 2,
         f"{path.PROCESSING}per_byte": float(byte_s) / 2,
         f"{path.PROCESSING}gradient": float(step_s),
@@ -208,8 +214,7 @@ def shared_by(estimates: Estimates, crowd: Probes, measured: Measured, core_s: C
     talking = [name for name in crowd if any(_counted(table)[1] for table in measured[name])]
     exchanges = {name: [readings.exchanges_s(records) for records in measured[name]] for name in talking}
     exchanges = {name: runs for name, runs in exchanges.items() if sum(map(len, runs)) >= _LEAST}
-    on_path = {key: value for key, value in settings.items() if "intra_host" not in key}
-    found = path.simulated({name: crowd[name] for name in exchanges}, on_path)
+    found = path.simulated({name: crowd[name] for name in exchanges}, _of_path(settings))
     evidence = {key: dict(value) for key, value in estimates.evidence.items()}
     rows = [_row(name, runs, found[name]) for name, runs in exchanges.items()]
     evidence["network"]["probes"] = [*evidence["network"]["probes"], *rows]
@@ -222,9 +227,9 @@ def _update_s(tables: Sequence[pd.DataFrame]) -> float:
     return float((work["end"] - work["start"]).median())
 
 
-def _rest(busy_s: float, of_s: float) -> float:
-    """The part of a time that is left."""
-    return 1 - max(busy_s / of_s, _LEAST_BUSY) if busy_s < of_s else 0.0
+def _of_path(settings: Mapping[str, float]) -> dict[str, float]:
+    """Those that a probe's cluster has."""
+    return {key: value for key, value in settings.items() if "intra_host" not in key}
 
 
 def _counted(records: pd.DataFrame) -> tuple[int, int, float]:

@@ -112,11 +112,10 @@ def simulated(probes: Mapping[str, Scenario], settings: Mapping[str, float]) -> 
     return {name: float(np.median(exchanges(probe, settings))) for name, probe in short.items()}
 
 
-def updates_s(probe: Scenario, settings: Mapping[str, float]) -> float:
-    """What updates by a probe's workers, and a ring's additions, take: s a step, by the simulator."""
+def update_s(probe: Scenario, settings: Mapping[str, float]) -> float:
+    """What an update by a probe's worker, or an addition of a ring, takes on average, s, by the simulator."""
     records = simulate(Plan.of(on_cluster(probe, settings))).records
-    seconds, event = records["end"] - records["start"], records["event"]
-    return float(seconds[event == "work"].sum()) / int((event == "gradient").sum())
+    return float((records["end"] - records["start"])[records["event"] == "work"].mean())
 
 
 def _of_steps(probe: Scenario, exchanges: int) -> Scenario:

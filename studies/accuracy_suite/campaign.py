@@ -47,13 +47,15 @@ _WANTED = "give a folder that 'lockstep validate --suite' has written"
 class Campaign:
     """What was measured where. `loopback`: what it was like, if the network was not the testbed's.
 
-    `drawn`: the campaign's own cables; None in campaigns that were begun before there were any.
+    `drawn`: the campaign's own cables; None in campaigns that were begun before there were any. `calibrated`:
+    it has a profile from before each round of runs and one from after the last.
     """
 
     testbed: bool
     loopback: Loopback | None
     machine: Mapping[str, str]
     drawn: Cables | None = None
+    calibrated: bool = False
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -63,7 +65,7 @@ class Campaign:
             said = json.loads(file.read_text("utf-8"))
             loopback = said["loopback"] and Loopback(**said["loopback"])
             drawn = Cables(**said["drawn"]) if said.get("drawn") else None
-            return cls(bool(said["testbed"]), loopback, said["machine"], drawn)
+            return cls(bool(said["testbed"]), loopback, said["machine"], drawn, bool(said.get("calibrated")))
         except OSError as error:
             problem = f"{str(file)!r}: {error.strerror}; {_WANTED}"
         except (ValueError, KeyError, TypeError) as error:
@@ -71,7 +73,14 @@ class Campaign:
         raise ScenarioError(problem, key="--measured")
 
     @classmethod
-    def begin(cls, folder: Path, testbed: bool, parameters: int, drawn: Cables | None = None) -> Self:
+    def begin(
+        cls,
+        folder: Path,
+        testbed: bool,
+        parameters: int,
+        drawn: Cables | None = None,
+        calibrated: bool = False,
+    ) -> Self:
         """Go on with the campaign in a folder, or begin one there: then the loopback is measured.
 
         Raises ScenarioError if that one was measured over another network.
@@ -84,7 +93,7 @@ class Campaign:
             return found
         # without cores: to know what gradients take of them a prediction would have to measure
         loopback = None if testbed else replace(measure_loopback(parameters), cores=None)
-        new = cls(testbed, loopback, machine(), drawn)
+        new = cls(testbed, loopback, machine(), drawn, calibrated)
         text = json.dumps(asdict(new), indent=1)
         folder.mkdir(parents=True, exist_ok=True)
         put_text(folder / "campaign.json", text + "\n")

@@ -82,8 +82,9 @@ def measure_first(
     """Measure the first points of one of the `SETS` into a folder.
 
     It goes on where an earlier call stopped. Raises ScenarioError if that measured the others.
-    `calibrate`: a profile of a scenario's testbed. Without profiles in `files` a set that is `calibrated` has
-    one from before each round of runs and one from after the last, as a machine's speed changes meanwhile.
+    `calibrate`: gives a profile of a scenario's testbed. Without profiles in `files` a set that is
+    `calibrated` has one from before each round of runs and one from after the last, as a machine's speed
+    changes meanwhile.
     """
     earlier = campaign.load(out) if (out / "measured.parquet").exists() else []
     if earlier:
@@ -98,14 +99,19 @@ def measure_first(
     drawn = begun.drawn if begun else Cables.drawn(np.random.default_rng())
     points = list(islice(SETS[which].points(drawn), limit or max(DEFAULT, len(earlier))))
     profiles.with_profile(points[0], profiles.read_profiles(files))
-    Campaign.begin(out, testbed, max(parameters(point.scenario) for point in points), drawn)
+    largest, calibrated = max(parameters(point.scenario) for point in points), False
+    if calibrate is not None and not files:
+        calibrated = testbed and SETS[which].calibrated
+    begun = Campaign.begin(out, testbed, largest, drawn, calibrated)
+    if begun.calibrated and files:
+        raise ScenarioError(f"{str(out)!r} has profiles of its own; leave it out", key="--profile")
     there = [campaign.as_measured(out, point) for point in points]
     rest = iter(settle([point for point, found in zip(points, there, strict=True) if found is None]))
     points = [found or next(rest) for found in there]
     if files:
         profiles.keep(out, files)
     between = None
-    if calibrate is not None and testbed and not files and SETS[which].calibrated:
+    if calibrate is not None and begun.calibrated:
         between = partial(_calibrate, calibrate, points[0].scenario, out, tell)
     campaign.save(measure(points, out, testbed, tell, attempts, between), out / "measured.parquet")
 
@@ -115,9 +121,9 @@ def _calibrate(
 ) -> None:
     """Keep the profile of before that round, if it is not there."""
     if number > len(profiles.kept(out)):
-        profiles.add(out, calibrate(scenario))
         if tell is not None:
-            tell(f"calibrated before round {number}")
+            tell(f"calibrating before round {number}")
+        profiles.add(out, calibrate(scenario))
 
 
 @dataclass(frozen=True)

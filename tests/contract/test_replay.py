@@ -178,6 +178,15 @@ def test_shared_cores_on_which_gradients_are_given_up(tmp_path: Path) -> None:
     check_replay(lockstep.run(learning("backup-workers", **crowded)), tmp_path)
 
 
+def test_shared_cores_on_which_updates_are_charged(tmp_path: Path) -> None:
+    """The real run took its time for them, without waiting."""
+    host = {"cluster__cores_per_host": 1, "cluster__workers_per_host": 4}
+    machine = {"cluster__network": {"processing": {"cores": 1, "update": "1 ms"}}}
+    for crowded in (host, machine):
+        run = lockstep.run(learning("local-sgd", cluster__apply_overhead="1 ms", **crowded))
+        check_replay(run, tmp_path)
+
+
 def test_a_message_that_came_after_the_end_is_not_taken_in() -> None:
     """The log does not know it; of those that it does not know, only a native collective's rings are."""
     taken: list[str] = []

@@ -69,8 +69,8 @@ BASE: dict[str, Any] = {
             "goodput": 0.95,
             "queue": "64 KiB",
             "processing": {
-                "waiting": 0.5,
-                "update_waiting": 0.9,
+                "overheads": "8 us",
+                "update": "9 us",
                 "per_message": "50 us",
                 "per_byte": "5 ns",
                 "cold": "400 us",

@@ -43,16 +43,16 @@ def test_all_of_a_host_take_workers_over_cores_as_long(strategy: dict[str, Any],
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3, 4, 100])
-@pytest.mark.parametrize("waiting", [0.0, 0.4, 0.9])
+@pytest.mark.parametrize("busy", [1.0, 0.6, 0.1])
 @pytest.mark.parametrize("strategy", MEET)
 def test_on_one_machine_what_does_not_wait_takes_longer(
-    strategy: dict[str, Any], waiting: float, cores: int
+    strategy: dict[str, Any], busy: float, cores: int
 ) -> None:
     """Gradients are only waited for; of an update's overhead a part is, too."""
-    alone, costs = together(strategy), {"cores": cores, "update_waiting": waiting}
+    alone, costs = together(strategy), {"cores": cores, "update": f"{busy * UPDATE_S} s"}
     machine = together(strategy, cluster__network={"processing": costs})
     computing = alone.stop.steps * 10e-3
-    longer = max(1.0, alone.cluster.workers / cores * (1 - waiting))
+    longer = max(1.0, alone.cluster.workers / cores * busy)
     updating = duration_s(alone) - computing
     assert updating > 4 * UPDATE_S - 1e-9
     assert duration_s(machine) - computing == pytest.approx(updating * longer, rel=1e-9)
@@ -63,7 +63,7 @@ def test_only_an_overhead_waits() -> None:
     found = lockstep.simulate(
         together(
             {"name": "local-sgd", "averaging_period": 9},
-            cluster__network={"processing": {"cores": 1, "update_waiting": 0.8}},
+            cluster__network={"processing": {"cores": 1, "update": "400 us"}},
             cluster__memory_bandwidth="6 MB/s",  # for six passes over 4 kB
         )
     ).records
@@ -77,7 +77,9 @@ def test_cores_for_everyone_change_nothing(strategy: dict[str, Any]) -> None:
     if strategy["name"] == "all-reduce":
         strategy = {**strategy, "buckets": 2}
     plain = together(strategy, cluster__network={"latency": "1 ms"})
-    shared = together(strategy, cluster__network={"latency": "1 ms", "processing": {"cores": 64}})
+    shared = together(
+        strategy, cluster__network={"latency": "1 ms", "processing": {"cores": 64, "update": "1 s"}}
+    )
     columns = ["event", "node", "kind", "start", "end"]
     first, second = (
         lockstep.simulate(each).records[columns].sort_values(columns[:4], ignore_index=True)
@@ -91,7 +93,7 @@ def test_codecs_share_the_cores() -> None:
     codecs = {"int8": {"encode": "100 MB/s"}}
     compressed = {"name": "asynchronous", "codec": "int8"}
     seconds = []
-    for costs in (None, {"cores": 1}):
+    for costs in (None, {"cores": 1, "update": "1 ns"}):
         found = lockstep.simulate(
             scenario(
                 cluster__workers=WORKERS, cluster__codecs=codecs, strategy=compressed, stop={"steps": 1},
@@ -129,3 +131,44 @@ def test_the_dead_leave_the_cores_to_others() -> None:
     ).records  # fmt: skip
     gradients = found[(found["event"] == "gradient") & (found["node"] == 0)]
     assert gradients["end"].tolist() == pytest.approx([0.013], rel=1e-9)
+
+
+def test_without_what_an_update_takes_messages_have_it_in_them() -> None:
+    """A profile of before: what it found for messages has updates in it."""
+    for strategy in MEET:
+        alone, machine = (
+            together(strategy, cluster__network={"processing": costs}) for costs in (None, {"cores": 1})
+        )
+        assert duration_s(machine) == pytest.approx(duration_s(alone), rel=1e-9)
+
+
+def test_the_dead_leave_it_in_an_update_too() -> None:
+    """On one core two add for 4 ms each at 10 ms; one crashes at 12, when both have 3 ms left."""
+    found = lockstep.simulate(
+        scenario(
+            cluster__workers=2, cluster__apply_overhead="4 ms", stop={"steps": 1},
+            cluster__network={"processing": {"cores": 1, "update": "1 s"}},
+            strategy={"name": "local-sgd", "averaging_period": 9}, recovery={"on_failure": "continue"},
+            cluster__faults=[{"worker": 1, "crash": True, "at": "12 ms"}], cluster__detect="1 ms",
+        )
+    ).records  # fmt: skip
+    work = found[found["event"] == "work"].sort_values(["node", "start"])
+    first = work.groupby("node").first()
+    assert first["start"].tolist() == pytest.approx([10e-3, 10e-3])
+    assert first["end"].tolist() == pytest.approx([15e-3, 12e-3], rel=1e-9)
+
+
+@pytest.mark.parametrize("stop", [{"steps": 3}, {"time": "13 ms"}, {"time": "27 ms"}])
+def test_a_server_is_as_busy_as_with_cores_of_its_own(stop: dict[str, Any]) -> None:
+    """Two workers push at once, and the end may come in the midst of an update."""
+    alone, shared = (
+        lockstep.simulate(
+            scenario(
+                cluster__workers=2, cluster__apply_overhead="2 ms", stop=stop,
+                strategy={"name": "asynchronous"}, cluster__network={"processing": costs},
+            )
+        ).metrics["utilisation"]
+        for costs in (None, {"cores": 1, "update": "1 s"})
+    )  # fmt: skip
+    assert 0 < alone["server 0"] < 1
+    assert shared == pytest.approx(alone, rel=1e-9)
