@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from math import inf, nextafter
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import simpy
 from simpy.core import StopSimulation
@@ -51,6 +51,9 @@ from lockstep.workloads import Learner, build, learning
 from lockstep.workloads.compute_time import compute_times, mean_gradient_s
 from lockstep.workloads.memory import require
 
+if TYPE_CHECKING:
+    from lockstep.simulator.ahead import Ahead
+
 Progress = Callable[[float], None]
 _LOOK_EVERY = 1 << 16  # steps, after which there is to be room for the records
 _MANY = 1 << 17  # of Python's objects, among which to look for garbage at once
@@ -68,12 +71,16 @@ class Simulation:
         scenario, cluster = plan.scenario, plan.scenario.cluster
         self.plan, self.scenario, self.sizes = plan, scenario, plan.sizes
         self.learner: Learner | None = None
+        self.ahead: Ahead | None = None
         self.folding = folding.fold(plan) if shortcuts else None
         itemsize = self.sizes.itemsize
         kind = Sized if self.folding is None else About
         self.arithmetics: list[Arithmetic] = [OnSizes(group.length, itemsize, kind) for group in plan.groups]
         if scenario.workload.learns:
+            from lockstep.simulator import ahead  # with all that makes processes
+
             self.learner = build(scenario.workload, plan.replicas, scenario.seed)
+            self.ahead = ahead.Ahead(self.learner, plan.replicas)
             initial = self.learner.initial()
             self.arithmetics = [OnTensors(group.slice_of(initial)) for group in plan.groups]
             evaluate = self.learner.evaluate  # for the curve, and before for a target
@@ -271,6 +278,8 @@ class Simulation:
         """Let time pass until the run is over. Raises Disturbed if it must be made without shortcuts."""
         environment, until = self.environment, self.scenario.stop.time
         self.progress = progress
+        if self.ahead is not None:
+            self.ahead.allow(self.scenario.workload)
         if until is not None:
             Aside(environment, max(0.0, until - environment.now), self._look, URGENT)
         with no_garbage():
@@ -279,8 +288,13 @@ class Simulation:
             except BaseException:  # of which Python would say that programs have not begun
                 environment.give_up()
                 raise
-            (looped or environment).run()
-        self.finish()
+            try:
+                (looped or environment).run()
+                self.finish()
+            except BaseException:
+                if self.ahead is not None:
+                    self.ahead.end()
+                raise
 
     def finish(self) -> None:
         """See whether the run has come to its end. Raises Disturbed, or SimulationError."""
@@ -368,11 +382,14 @@ class Simulation:
         parameters = None
         if self.race is not None:
             self.snapshots[0].finish(self.in_memory())
-        if self.learner is not None:
-            for version, time, vector in assemble(list(self.snapshots.values()), self.owners):
-                found = self.evaluate(vector)
-                self.recorder.evaluation(time, version, found.loss, found.accuracy, found.metrics)
-                parameters = vector.numpy()
+        if self.ahead is not None:
+            taken = assemble(list(self.snapshots.values()), self.owners)
+            try:
+                for (version, time, vector), found in self.ahead.evaluations(taken, self.evaluate):
+                    self.recorder.evaluation(time, version, found.loss, found.accuracy, found.metrics)
+                    parameters = vector.numpy()
+            finally:
+                self.ahead.end()
         updated = self.recorder.last("update")
         records = self.folding.records(self.recorder) if self.folding else self.recorder.columns()
         utilisation = self.usage.until(self.environment.now if updated is None else updated)

@@ -1,6 +1,6 @@
 """What a node stands on in virtual time (job/port.py): SimPy's clock, the simulated network, drawn times."""
 
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from math import nan
 from typing import TYPE_CHECKING, Any
@@ -80,18 +80,17 @@ class VirtualPort:
     ) -> Work:
         if of is not None:
             return self._pass(parameters, step, of)
-        simulation, environment, learner = self.simulation, self.clock, self.simulation.learner
+        simulation, environment, ahead = self.simulation, self.clock, self.simulation.ahead
         simulation.count_step()
         now = environment.now
         assert self._time is not None
         duration = self._time.draw(now)
 
-        def gradient() -> tuple[Any, float]:
-            """Off the clock; where nothing is learned it is known by its size, that of the parameters."""
-            if learner is None:
-                return parameters, nan
-            return learner.gradient(parameters, self._replica, step), learner.loss  # type: ignore[arg-type]
-
+        gradient: Callable[[], tuple[Any, float]]  # off the clock
+        if ahead is None:  # it is known by its size, that of the parameters
+            gradient = lambda: (parameters, nan)  # noqa: E731
+        else:
+            gradient = ahead.begin(parameters, self._replica, step)
         if self._bare and not down_to:
             work = Work.__new__(Work)  # every gradient of most runs: a call of __init__ would be felt
             work.start, work.end, work.done = now, now + duration, timeout(environment, duration)
