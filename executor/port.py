@@ -394,7 +394,7 @@ class RealPort:
         self._busy_until = None
         return 0.0  # it takes the time that it takes, from now
 
-    def on_shared_cores(self, seconds: float, overhead: bool) -> tuple[Event, Event] | None:
+    def work_on_shared_cores(self, seconds: float, overhead: bool) -> tuple[Event, Event] | None:
         return None
 
     # ---------------------------------------------------------------- collectives

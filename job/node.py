@@ -392,12 +392,11 @@ class Node:
             if self._is_worker and (end := self.clock.now) > start:
                 self.recorder.work(self.rank, start, end, kind)
             return value
-        if (shared := self.port.on_shared_cores(seconds, kind == "apply")) is not None:
+        if (shared := self.port.work_on_shared_cores(seconds, kind == "apply")) is not None:
             begun, done = shared
-            await begun
-            self.working = self.clock.now, kind
+            begun.then(lambda _: self._works_on(kind))
+            done.then(lambda _: self.record_work())
             await done
-            self.record_work()
             return function()
         start = max(self.busy_until, start)
         self.busy_until = start + seconds
@@ -406,6 +405,9 @@ class Node:
             self.recorder.work(self.rank, start, self.busy_until, kind)
         await self.port.wait(self.busy_until - self.clock.now, working=True)
         return function()
+
+    def _works_on(self, kind: str) -> None:
+        self.working = self.clock.now, kind
 
     def record_work(self, until: float | None = None) -> None:
         """Record what it is working on where it is unknown how long that takes, until an instant, or now."""

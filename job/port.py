@@ -98,10 +98,11 @@ class Port(Protocol):
         """Seconds that work on so many bytes is charged, perhaps a codec's; 0: as long as it takes."""
         ...
 
-    def on_shared_cores(self, seconds: float, overhead: bool) -> tuple[Event, Event] | None:
-        """What happens when work that is charged so much begins, after that before it, and when it is done.
+    def work_on_shared_cores(self, seconds: float, overhead: bool) -> tuple[Event, Event] | None:
+        """Begin work that is charged so much on cores that others share, after this node's earlier work.
 
-        That is on cores for which others compete; None: nobody does. overhead: an update's is in it.
+        Returns two events: it begins, and it is done. None: nobody shares them, and the caller waits itself.
+        overhead: an update's is in it, of which a part may be waiting.
         """
         ...
 

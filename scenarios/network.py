@@ -152,7 +152,9 @@ class Processing(Section):
     take some of that machine's if `update` is given.
     """
 
-    overheads: PositiveDuration | None = Field(None, description="core time of a message's, such as '80 us'")
+    overheads: PositiveDuration | None = Field(
+        None, description="core time of both of a message's, such as '80 us'"
+    )
     update: PositiveDuration | None = Field(None, description="core time of apply_overhead, such as '10 us'")
     per_message: Duration = Field(0.0, description="core time at each end, such as '50 us'")
     per_byte: Duration = Field(0.0, description="core time at each end, such as '5 ns'")

@@ -22,7 +22,7 @@ from functools import partial
 from itertools import starmap
 from multiprocessing.connection import Connection
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from weakref import ref
 
 from lockstep.scenarios import Workload
@@ -72,8 +72,9 @@ class Ahead:
     def begin(self, parameters: Any, worker: int, step: int) -> Callable[[], Gradient]:
         """Called when it is needed, what this returns gives the gradient of a mini-batch, and its loss."""
         question = Question(parameters, (worker, step))
-        found: Any = partial(self._here, question) if self._helpers is None else self._helpers.ask(question)
-        return found  # type: ignore[no-any-return]
+        if self._helpers is None:
+            return cast(Callable[[], Gradient], partial(self._here, question))
+        return cast(Callable[[], Gradient], self._helpers.ask(question))
 
     def _here(self, question: Question) -> Answer:
         """Compute a gradient; after a while let others compute the next ones."""
@@ -137,14 +138,10 @@ class Helper:
         serving = partial(_serve, learner, slots, its, [*others, self.connection])
         self.process = context.Process(target=serving, daemon=True)
         self.asked: deque[tuple[int, ref[Asked]]] = deque()
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # it never hears Ctrl-C
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which torch and NumPy have
-                self.process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            its.close()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which torch and NumPy have
+            self.process.start()
+        its.close()
 
     def end(self) -> None:
         """Let it go, whatever it computes."""
@@ -160,9 +157,7 @@ class Helpers:
         self._learner, self._patience_s = learner, patience_s
         self._slots = _shared(learner.initial(), _EACH * count)
         self._free = [*range(len(self._slots))]
-        self._waiting: deque[ref[Asked]] = (
-            deque()
-        )  # until there is a slot; what nobody wants any more is gone
+        self._waiting = deque[ref[Asked]]()  # for a slot; what nobody wants any more is gone
         self._helpers: list[Helper] = []
         self._told, self._by_number = select.poll(), dict[int, Helper]()
         try:
@@ -179,10 +174,12 @@ class Helpers:
     @classmethod
     def of(cls, learner: Learner, workers: int, workload: Workload, mean_s: float) -> "Helpers | None":
         """As many as are of use, where a gradient takes so long; None: none are, or none can be."""
+        from joblib import cpu_count  # which knows of a container's share
+
         nbytes = max(1, learner.initial().nbytes)
         room = (_BYTES // nbytes - workers) // _EACH
         own = bytes_of(workload, learner.sizes) - data_bytes(workload)
-        count = min(_cores(), workers, room, int(free_bytes() / 2 / max(1, own)), _MOST)
+        count = min(cpu_count(), workers, room, int(free_bytes() / 2 / max(1, own)), _MOST)
         if count < 2:
             return None
         try:
@@ -291,12 +288,6 @@ def able() -> bool:
     return here is threading.main_thread() and others <= {"_RefreshThread"}
 
 
-def _cores() -> int:
-    from joblib import cpu_count  # which knows of a container's share
-
-    return int(cpu_count())
-
-
 def _shared(like: Any, count: int) -> list[Any]:
     """Vectors like another one, in memory that forked processes share."""
     import torch
@@ -311,9 +302,10 @@ def _shared(like: Any, count: int) -> list[Any]:
 
 def _serve(learner: Learner, slots: Sequence[Any], asks: Connection, others: Sequence[Connection]) -> None:
     """Answer questions, gradients in the place of the parameters, until nobody asks any more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for each in others:  # else they would not end when the simulation does
         each.close()
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     with suppress(EOFError, OSError):
         while True:
             slot, batch = asks.recv()

@@ -101,20 +101,24 @@ class InTurn:
         """
         self._pieces.append((seconds, core_s, begun, done))
         if len(self._pieces) == 1:
-            self._begin()
+            self._begin()()
 
-    def _begin(self) -> None:
+    def _begin(self) -> Callable[[], object]:
+        """Begin the next piece; what is to be called then."""
         seconds, core_s, begun, _ = self._pieces[0]
         core = Link(self._alone.id, core_s / seconds) if core_s < seconds else self._alone
         self._under_way = self._cores.flows.start((self._host, core), core_s, self._done)
-        begun()
+        return begun
 
     def _done(self) -> None:
         *_, done = self._pieces.popleft()
         self._under_way = None
         if self._pieces:
-            self._begin()
-        done()
+            begun = self._begin()
+            done()
+            begun()
+        else:
+            done()
 
     def give_up(self) -> None:
         """End what is under way, and what was to come."""

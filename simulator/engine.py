@@ -121,11 +121,8 @@ class Simulation:
         by_ring = shortcuts and not unsteady and len(plan.groups) == 1 and self.folding is None
         self._apply_overhead, self._memory_bandwidth = cluster.apply_overhead, cluster.memory_bandwidth or inf
         self._codecs: dict[Any, CodecCost] = cluster.codecs
-        if (
-            self.work_takes_time
-            and self.work_cores
-            and any(map(self.work_cores.shared, range(len(plan.roles))))
-        ):
+        sharing = self.work_cores is not None and any(map(self.work_cores.shared, range(len(plan.roles))))
+        if self.work_takes_time and sharing:
             by_ring = False  # nobody knows beforehand how long an addition takes
         self.rings = Rings(self) if by_ring else None
         self.alone = Alone(self)

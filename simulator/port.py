@@ -146,12 +146,12 @@ class VirtualPort:
         seconds = simulation.codec_s(codec, decoding, nbytes) if codec else simulation.apply_s(nbytes)
         return seconds / self._speed
 
-    def on_shared_cores(self, seconds: float, overhead: bool) -> tuple[Event, Event] | None:
+    def work_on_shared_cores(self, seconds: float, overhead: bool) -> tuple[Event, Event] | None:
         if self._work is None:
             return None
         core_s, costs = seconds, self.simulation.scenario.cluster.network.processing
         if overhead and costs is not None and costs.update is not None:
-            core_s -= max(0.0, self.cost(0) - costs.update)
+            core_s -= max(0.0, self.cost(0) - costs.update / self._speed)
         begun, done = Scheduled(), Scheduled()
         self._work.do(seconds, core_s, partial(soon, self.clock, begun), partial(soon, self.clock, done))
         return begun, done

@@ -1,7 +1,7 @@
 """What messages take of the cores: a process that sends, a kernel that copies, a process that takes in.
 
-A message's overheads are seconds of its sender and its receiver, one message after another at each. They take
-a core, but for what is beyond `overheads` core-seconds of both.
+A message's overheads are seconds of its sender and its receiver, one message after another at each. They keep
+a core busy for `overheads` core-seconds of their sum; for the rest the process only waits.
 At each of its two ends it takes `per_message` + `per_byte` x bytes core-seconds more while it is on its way,
 one message after another on each connection; it is there when these are done and it has arrived. An end
 whose process had no message for a while takes longer: `cold`. Whoever works on a machine shares its cores
@@ -124,7 +124,7 @@ class MessageCores:
         return self._costs.cold * pause / (pause + self._costs.cold_after)
 
     def _in_turn(self, rank: int, sending: bool, seconds: float, do: Callable[[], object]) -> None:
-        """Do something after so many core-seconds of a process, which come after those asked for before."""
+        """Do something after so many seconds of a process, which come after those asked for before."""
         if not seconds:
             do()
             return

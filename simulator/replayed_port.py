@@ -249,8 +249,8 @@ class ReplayedPort:
     def cost(self, nbytes: int, codec: str = "", decoding: bool = False) -> float:
         return self._port.cost(nbytes, codec, decoding)
 
-    def on_shared_cores(self, seconds: float, overhead: bool) -> tuple[Event, Event] | None:
-        return self._port.on_shared_cores(seconds, overhead)
+    def work_on_shared_cores(self, seconds: float, overhead: bool) -> tuple[Event, Event] | None:
+        return self._port.work_on_shared_cores(seconds, overhead)
 
     def collective(
         self, program: Collective, vector: Vector, among: Group | None = None, beside: int = 0

@@ -43,7 +43,7 @@ _TURNS = 2  # of all probes: a machine is not the same a little later
 _ON_TESTBED = (1, 1000, 4000, 16_000, 64_000, 250_000, 1_000_000)  # values of 4 bytes
 _ON_LOOPBACK = (1, 16_000, 64_000, 250_000, 1_000_000, 2_000_000)
 _BETWEEN_HOSTS = (1, 16_000, 250_000, 2_000_000)
-_LEAST_S = 1e-9  # that overheads take of a core
+_LEAST_S = 1e-9  # a profile's core-seconds of overheads must be above 0
 _LEAST = 3  # exchanges that a probe must have seen to count
 _LARGE = 60_000  # values: an update of fewer is over before its bytes count
 _PASSES = passes_of(UpdateRule(optimizer(optimizer="sgd")), 1, False)  # over a shard, of an update
@@ -181,7 +181,7 @@ def shared_by(estimates: Estimates, crowd: Probes, measured: Measured, core_s: C
 
     A step takes some, too, which a probe without messages tells, and also what a process takes for an update
     of hardly any bytes. What is no overhead of messages is shared out evenly between their ends. Overheads
-    are those of processes that had slept: of what crowded ones take less, they only wait.
+    were measured in processes that had slept. If crowded ones take less of a core, the rest is waiting.
     """
     known = estimates.settings
     taken = np.array([seconds for name in crowd for seconds in core_s[name]])
@@ -191,17 +191,11 @@ def shared_by(estimates: Estimates, crowd: Probes, measured: Measured, core_s: C
     alone = next(name for name in crowd if not any(_counted(table)[1] for table in measured[name]))
     update_s = min(_update_s(measured[alone]), known["apply_overhead"])
     hot = {**_of_path(known), "apply_overhead": update_s}
-    updates_s = np.array(
-        [
-            each * (table["event"] == "work").sum()
-            for name in crowd
-            for each in [path.update_s(crowd[name], hot)]
-            for table in measured[name]
-        ]
-    )
+    lasts_s = {name: path.update_s(probe, hot) for name, probe in crowd.items()}
+    updates = [lasts_s[name] * (table["event"] == "work").sum() for name in crowd for table in measured[name]]
     overheads = known["network.message_overhead"] + known["network.receive_overhead"]
-    relative = columns / taken[:, None]  # as errors are
-    (step_s, message_s, byte_s), _ = nnls(relative, 1 - updates_s / taken)
+    relative = columns / taken[:, None]  # so that relative errors count
+    (step_s, message_s, byte_s), _ = nnls(relative, 1 - np.array(updates) / taken)
     settings = {
         **known,
         f"{path.PROCESSING}overheads": max(min(float(message_s), overheads), _LEAST_S),

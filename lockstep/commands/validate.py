@@ -49,7 +49,7 @@ Sweep = Annotated[
 Pipelines = Annotated[bool, typer.Option("--pipelines", help="The suite's points of split models.")]
 Shared = Annotated[bool, typer.Option("--tensor", help="The suite's points of layers that devices share.")]
 Crowded = Annotated[
-    bool, typer.Option("--crowded", help="The suite's points that fill the machine's cores. Calibrates, too.")
+    bool, typer.Option("--crowded", help="The suite's points whose messages fill the machine's cores.")
 ]
 Published = Annotated[
     bool, typer.Option("--published", help="Tables that others measured, instead of a FILE; nothing is run.")

@@ -104,7 +104,7 @@ def measure_first(
         calibrated = testbed and SETS[which].calibrated
     begun = Campaign.begin(out, testbed, largest, drawn, calibrated)
     if begun.calibrated and files:
-        raise ScenarioError(f"{str(out)!r} has profiles of its own; leave it out", key="--profile")
+        raise ScenarioError(f"{str(out)!r} has profiles of its own; leave --profile out", key="--profile")
     there = [campaign.as_measured(out, point) for point in points]
     rest = iter(settle([point for point, found in zip(points, there, strict=True) if found is None]))
     points = [found or next(rest) for found in there]
@@ -122,7 +122,7 @@ def _calibrate(
     """Keep the profile of before that round, if it is not there."""
     if number > len(profiles.kept(out)):
         if tell is not None:
-            tell(f"calibrating before round {number}")
+            tell(f"calibration {number}")
         profiles.add(out, calibrate(scenario))
 
 

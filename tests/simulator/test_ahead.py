@@ -16,7 +16,8 @@ import lockstep
 from lockstep import Scenario
 from lockstep.pool import results
 from lockstep.simulator import ahead
-from lockstep.simulator import engine as lockstep_engine
+from lockstep.simulator.engine import Simulation
+from lockstep.workloads import Evaluation
 from tests.support.scenarios import scenario
 
 MLP = {"dataset": "digits", "model": "mlp", "batch_size": 16}
@@ -46,19 +47,20 @@ def job(**changes: Any) -> Scenario:
 
 
 class Kept(ahead.Helpers):
-    """They tell what they are, and how many answers came from other processes."""
+    """They tell what they are, and how many answers came from other processes, evaluations among them."""
 
     all: ClassVar[list["Kept"]]
-    heard = 0
+    heard = evaluated = 0
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self.all.append(self)
 
     def _take(self, helper: ahead.Helper) -> None:
-        before = len(helper.asked)
+        before, asked = len(helper.asked), helper.asked[0][1]()
         super()._take(helper)
         self.heard += before - len(helper.asked)
+        self.evaluated += asked is not None and isinstance(asked.found, Evaluation)
 
 
 Helped = list[Kept]
@@ -70,7 +72,7 @@ def helped(monkeypatch: pytest.MonkeyPatch) -> Helped:
     monkeypatch.setattr(ahead, "_AFTER_S", 0.0)
     monkeypatch.setattr(ahead, "_LEAST_S", 0.0)
     monkeypatch.setattr(ahead, "able", lambda: True)
-    monkeypatch.setattr(ahead, "_cores", lambda: 2)
+    monkeypatch.setattr("joblib.cpu_count", lambda: 2)
     monkeypatch.setattr(ahead, "Helpers", Kept)
     monkeypatch.setattr(Kept, "all", [], raising=False)
     return Kept.all
@@ -123,9 +125,12 @@ def test_shared_memory_is_read_when_a_gradient_begins(
 
 def test_curves_and_targets(helped: Helped, monkeypatch: pytest.MonkeyPatch) -> None:
     """Evaluations are made by others, too, but not those for a target, which are known."""
-    for stop in ({"steps": 20}, {"steps": 20, "target": {"metric": "loss", "at_most": 1.9}}):
+    target = {"metric": "loss", "at_most": 0.01}
+    for stop in ({"steps": 20}, {"steps": 20, "target": target}):
         of = job(stop=stop)
         assert same(lockstep.simulate(of), alone(of, monkeypatch))
+        assert helped[-1].heard > 5
+        assert (helped[-1].evaluated > 1) == ("target" not in stop)
 
 
 @pytest.mark.parametrize("on_failure", ["continue", "wait", "restart"])
@@ -135,7 +140,7 @@ def test_workers_fail_and_come_back(on_failure: str, helped: Helped, monkeypatch
         recovery={"on_failure": on_failure, "checkpoint": {"every": "5 updates"}},
     )  # fmt: skip
     assert same(lockstep.simulate(of), alone(of, monkeypatch))
-    assert helped
+    assert helped[0].heard > 5
     assert not multiprocessing.active_children()
 
 
@@ -149,18 +154,15 @@ def test_what_is_not_computed_elsewhere_is_computed_here(
     monkeypatch.setattr(ahead, "_PATIENCE", 0)
     of, told = job(stop={"steps": 20}), []
 
-    def disturb(_: float) -> None:
+    def disturb(simulation: Simulation) -> None:
+        counted(simulation)
         if helped and not told:
             told.extend(helper.process.pid for helper in helped[0]._helpers[:killed])
             for pid in told:
                 os.kill(pid, signal_)
 
-    def look(self: lockstep_engine.Simulation) -> None:
-        counted(self)
-        disturb(0.0)
-
-    counted = lockstep_engine.Simulation.count_step
-    monkeypatch.setattr(lockstep_engine.Simulation, "count_step", look)
+    counted = Simulation.count_step
+    monkeypatch.setattr(Simulation, "count_step", disturb)
     found = lockstep.simulate(of)
     assert len(told) == killed
     assert not multiprocessing.active_children()
@@ -194,11 +196,11 @@ def test_no_process_is_left_when_a_run_is_interrupted(helped: Helped) -> None:
 
 
 KILLED = """
-import multiprocessing, sys
-import lockstep
+import multiprocessing
+import joblib, lockstep
 from lockstep.simulator import ahead
 ahead._AFTER_S = ahead._LEAST_S = 0.0
-ahead._cores = lambda: 2
+joblib.cpu_count = lambda: 2
 def tell(_):
     print(*(child.pid for child in multiprocessing.active_children()), flush=True)
 lockstep.simulate(lockstep.load("quickstart", ["stop={steps: 100000}"]), tell)
@@ -226,7 +228,7 @@ def _alive(pid: int) -> bool:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return False
-    return state != "Z" and os.path.exists(f"/proc/{pid}")
+    return state != "Z"
 
 
 def test_a_process_of_a_sweep_has_none() -> None:

@@ -72,7 +72,15 @@ def test_only_an_overhead_waits() -> None:
     assert (first["end"] - first["start"]).tolist() == pytest.approx([WORKERS * 4.4e-3] * WORKERS, rel=1e-9)
 
 
-@pytest.mark.parametrize("strategy", [*MEET, {"name": "asynchronous"}, {"name": "synchronous"}])
+OTHERS = [
+    {"name": "asynchronous"},
+    {"name": "synchronous"},
+    {"name": "ad-psgd"},  # these two work on two things at once
+    {"name": "pipe-sgd"},
+]
+
+
+@pytest.mark.parametrize("strategy", [*MEET, *OTHERS])
 def test_cores_for_everyone_change_nothing(strategy: dict[str, Any]) -> None:
     if strategy["name"] == "all-reduce":
         strategy = {**strategy, "buckets": 2}
@@ -85,7 +93,9 @@ def test_cores_for_everyone_change_nothing(strategy: dict[str, Any]) -> None:
         lockstep.simulate(each).records[columns].sort_values(columns[:4], ignore_index=True)
         for each in (plain, shared)
     )
-    assert second["end"].to_numpy() == pytest.approx(first["end"].to_numpy(), rel=1e-9)
+    assert len(first) == len(second)
+    for column in ("start", "end"):
+        assert second[column].to_numpy() == pytest.approx(first[column].to_numpy(), rel=1e-9)
 
 
 def test_codecs_share_the_cores() -> None:
@@ -142,7 +152,7 @@ def test_without_what_an_update_takes_messages_have_it_in_them() -> None:
         assert duration_s(machine) == pytest.approx(duration_s(alone), rel=1e-9)
 
 
-def test_the_dead_leave_it_in_an_update_too() -> None:
+def test_who_dies_in_an_update_leaves_the_cores() -> None:
     """On one core two add for 4 ms each at 10 ms; one crashes at 12, when both have 3 ms left."""
     found = lockstep.simulate(
         scenario(
@@ -172,3 +182,31 @@ def test_a_server_is_as_busy_as_with_cores_of_its_own(stop: dict[str, Any]) -> N
     )  # fmt: skip
     assert 0 < alone["server 0"] < 1
     assert shared == pytest.approx(alone, rel=1e-9)
+
+
+@pytest.mark.parametrize("speed", [0.5, 2.0])
+def test_a_fast_server_is_as_much_faster_on_shared_cores(speed: float) -> None:
+    """All of its overhead takes a core: two servers of a machine with one take twice as long for updates."""
+    ends = []
+    for costs in (None, {"cores": 1, "update": "2 ms"}):
+        found = lockstep.simulate(
+            scenario(
+                cluster__workers=1, cluster__apply_overhead="2 ms", stop={"steps": 1},
+                cluster__servers={"count": 2, "speed": speed}, cluster__network={"processing": costs},
+            )
+        ).records  # fmt: skip
+        ends.append(found.loc[found["event"] == "update", "end"].max() - 10e-3)
+    assert ends == pytest.approx([2e-3 / speed, 2 * 2e-3 / speed], rel=1e-9)
+
+
+def test_a_piece_that_was_given_ends_while_its_process_hangs() -> None:
+    found = lockstep.simulate(
+        scenario(
+            cluster__workers=2, cluster__apply_overhead="4 ms", stop={"steps": 2},
+            cluster__network={"processing": {"cores": 2, "update": "1 s"}},
+            strategy={"name": "local-sgd", "averaging_period": 9},
+            cluster__faults=[{"worker": 1, "hang_for": "50 ms", "at": "12 ms"}], cluster__detect="1 s",
+        )
+    ).records  # fmt: skip
+    work = found[(found["event"] == "work") & (found["node"] == 1)].sort_values("start")
+    assert work[["start", "end"]].iloc[0].tolist() == pytest.approx([10e-3, 14e-3], rel=1e-9)
