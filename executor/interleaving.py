@@ -22,7 +22,7 @@ from lockstep.analysis.entries import ANEW, LIFE
 from lockstep.analysis.streams import ENTRY
 from lockstep.job.ending import Count
 from lockstep.job.events import Event
-from lockstep.job.port import Arrival, PassOf, Port, Work
+from lockstep.job.port import Arrival, Cost, PassOf, Port, Work
 from lockstep.strategies.node import Collective, Group, Message, Vector
 
 _PACK = Struct("=ihhiiid").pack  # as ENTRY
@@ -198,11 +198,8 @@ class RecordedPort:
             self._noted(part, "part")
         return work
 
-    def cost(self, nbytes: int, codec: str = "", decoding: bool = False) -> float:
+    def cost(self, nbytes: int, codec: str = "", decoding: bool = False) -> Cost:
         return self._port.cost(nbytes, codec, decoding)
-
-    def work_on_shared_cores(self, seconds: float, overhead: bool) -> tuple[Event, Event] | None:
-        return self._port.work_on_shared_cores(seconds, overhead)
 
     def collective(
         self, program: Collective, vector: Vector, among: Group | None = None, beside: int = 0

@@ -26,7 +26,7 @@ from lockstep.executor.waiting import Alarm, Blocking, Timer
 from lockstep.job.events import Event, Retired
 from lockstep.job.node import Node
 from lockstep.job.plan import Plan
-from lockstep.job.port import Arrival, PassOf, Work
+from lockstep.job.port import Arrival, Cost, PassOf, Work
 from lockstep.job.segments import PassTimes, Segments
 from lockstep.strategies.node import Collective, Group, Message, Source, Vector
 from lockstep.workloads import Learner
@@ -40,6 +40,7 @@ _POLL_S = 0.002  # messages are waited for in whole milliseconds
 _MOST_LATE_S = 1e-3  # what wakes up later than that was disturbed
 _SETTLE_S = 0.01  # how often a worker whose program has ended looks whether the others' have
 _NEWS_S = 0.05  # how often a node looks who has died by itself
+_AS_LONG_AS_IT_TAKES = Cost(0.0)
 _BYE = "bye"  # a child will send no more
 
 
@@ -390,12 +391,9 @@ class RealPort:
             start, None, found.done, found.parts, lambda: (found.gradient, learner.loss), lambda: None
         )
 
-    def cost(self, nbytes: int, codec: str = "", decoding: bool = False) -> float:
+    def cost(self, nbytes: int, codec: str = "", decoding: bool = False) -> Cost:
         self._busy_until = None
-        return 0.0  # it takes the time that it takes, from now
-
-    def work_on_shared_cores(self, seconds: float, overhead: bool) -> tuple[Event, Event] | None:
-        return None
+        return _AS_LONG_AS_IT_TAKES  # from now
 
     # ---------------------------------------------------------------- collectives
 

@@ -19,7 +19,7 @@ from lockstep.job.joining import ALWAYS
 from lockstep.job.member import Member, first_part, part_of
 from lockstep.job.passes import Once, Passes
 from lockstep.job.plan import Plan
-from lockstep.job.port import Arrival, Port, Work
+from lockstep.job.port import Arrival, Cost, Port, Work
 from lockstep.job.snapshots import Snapshots
 from lockstep.strategies.codecs import Codec
 from lockstep.strategies.node import Broken, Collective, Contribution, Group, Message, Source, Vector
@@ -380,8 +380,9 @@ class Node:
     def apply(self, function: Callable[[], T], nbytes: int) -> Awaitable[T]:
         return self._work(function, self.port.cost(nbytes), "apply")
 
-    async def _work(self, function: Callable[[], T], seconds: float, kind: str) -> T:
+    async def _work(self, function: Callable[[], T], cost: Cost, kind: str) -> T:
         """Be busy, after all that there was to do before: for so long, or for as long as it takes."""
+        seconds, share = cost
         if not seconds and self._at_once:
             return function()
         start = self.clock.now
@@ -392,8 +393,8 @@ class Node:
             if self._is_worker and (end := self.clock.now) > start:
                 self.recorder.work(self.rank, start, end, kind)
             return value
-        if (shared := self.port.work_on_shared_cores(seconds, kind == "apply")) is not None:
-            begun, done = shared
+        if share is not None:
+            begun, done = share()
             begun.then(lambda _: self._works_on(kind))
             done.then(lambda _: self.record_work())
             await done

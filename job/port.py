@@ -27,6 +27,17 @@ class PassOf(NamedTuple):
     segment: int = 0  # of the piece, in the order of its passes
 
 
+class Cost(NamedTuple):
+    """Of an update, an addition or a codec: `seconds`, or, for 0, as long as it takes.
+
+    share: begins it on cores that others share, after this node's earlier work, and returns what happens when
+    it begins and when it is done. None: nobody shares them.
+    """
+
+    seconds: float
+    share: Callable[[], tuple[Event, Event]] | None = None
+
+
 @dataclass(slots=True)
 class Work:
     """A gradient that the device computes, or one pass of it."""
@@ -94,16 +105,8 @@ class Port(Protocol):
         """
         ...
 
-    def cost(self, nbytes: int, codec: str = "", decoding: bool = False) -> float:
-        """Seconds that work on so many bytes is charged, perhaps a codec's; 0: as long as it takes."""
-        ...
-
-    def work_on_shared_cores(self, seconds: float, overhead: bool) -> tuple[Event, Event] | None:
-        """Begin work that is charged so much on cores that others share, after this node's earlier work.
-
-        Returns two events: it begins, and it is done. None: nobody shares them, and the caller waits itself.
-        overhead: an update's is in it, of which a part may be waiting.
-        """
+    def cost(self, nbytes: int, codec: str = "", decoding: bool = False) -> "Cost":
+        """What work on so many bytes is charged, perhaps a codec's."""
         ...
 
     def collective(

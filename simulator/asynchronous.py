@@ -66,7 +66,7 @@ class Asynchronous(Loop):
         shard = [server.of(initial, number).nbytes for number in range(len(self._servers))]
         passes = passes_of(plan.strategy.rule(simulation.scenario.strategy.parameters), 1, False)
         ports = [simulation.nodes[rank].port for rank in self._servers]
-        return shard, [port.cost(passes * nbytes) for port, nbytes in zip(ports, shard, strict=True)]
+        return shard, [port.cost(passes * nbytes).seconds for port, nbytes in zip(ports, shard, strict=True)]
 
     def _advance(self, until: float, overhead: float, waits: float, each: int, together: int) -> int:
         found: int = self._states.run(

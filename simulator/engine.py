@@ -121,6 +121,8 @@ class Simulation:
         by_ring = shortcuts and not unsteady and len(plan.groups) == 1 and self.folding is None
         self._apply_overhead, self._memory_bandwidth = cluster.apply_overhead, cluster.memory_bandwidth or inf
         self._codecs: dict[Any, CodecCost] = cluster.codecs
+        update = None if costs is None else costs.update
+        self.update_waits_s = 0.0 if update is None else max(0.0, cluster.apply_overhead - update)
         sharing = self.work_cores is not None and any(map(self.work_cores.shared, range(len(plan.roles))))
         if self.work_takes_time and sharing:
             by_ring = False  # nobody knows beforehand how long an addition takes

@@ -6,7 +6,7 @@ from math import nan
 from typing import TYPE_CHECKING, Any
 
 from lockstep.job.events import Event, both
-from lockstep.job.port import PassOf, Work
+from lockstep.job.port import Cost, PassOf, Work
 from lockstep.job.segments import PassTimes, predicted
 from lockstep.simulator.cores import InTurn
 from lockstep.simulator.events import Scheduled, soon, timeout
@@ -141,19 +141,18 @@ class VirtualPort:
         if self._work is not None:
             self._work.give_up()
 
-    def cost(self, nbytes: int, codec: str = "", decoding: bool = False) -> float:
+    def cost(self, nbytes: int, codec: str = "", decoding: bool = False) -> Cost:
         simulation = self.simulation
         seconds = simulation.codec_s(codec, decoding, nbytes) if codec else simulation.apply_s(nbytes)
-        return seconds / self._speed
-
-    def work_on_shared_cores(self, seconds: float, overhead: bool) -> tuple[Event, Event] | None:
+        seconds /= self._speed
         if self._work is None:
-            return None
-        core_s, costs = seconds, self.simulation.scenario.cluster.network.processing
-        if overhead and costs is not None and costs.update is not None:
-            core_s -= max(0.0, self.cost(0) - costs.update / self._speed)
+            return Cost(seconds)
+        waiting = 0.0 if codec else simulation.update_waits_s / self._speed
+        return Cost(seconds, partial(self._share, self._work, seconds, seconds - waiting))
+
+    def _share(self, work: InTurn, seconds: float, core_s: float) -> tuple[Event, Event]:
         begun, done = Scheduled(), Scheduled()
-        self._work.do(seconds, core_s, partial(soon, self.clock, begun), partial(soon, self.clock, done))
+        work.do(seconds, core_s, partial(soon, self.clock, begun), partial(soon, self.clock, done))
         return begun, done
 
     def collective(

@@ -15,7 +15,7 @@ from typing import Any, Never
 from lockstep.analysis.entries import HAPPENS, TOLD, Entry
 from lockstep.job.events import Event, Retired, passed_on
 from lockstep.job.incarnation import Incarnation
-from lockstep.job.port import Arrival, PassOf, Work
+from lockstep.job.port import Arrival, Cost, PassOf, Work
 from lockstep.simulator.errors import SimulationError
 from lockstep.simulator.events import Scheduled
 from lockstep.simulator.faults import Told
@@ -246,11 +246,8 @@ class ReplayedPort:
         parts = [self._in_order(part, "part") for part in work.parts]
         return Work(work.start, None, done, parts, work.gradient, work.give_up, work.kept)
 
-    def cost(self, nbytes: int, codec: str = "", decoding: bool = False) -> float:
+    def cost(self, nbytes: int, codec: str = "", decoding: bool = False) -> Cost:
         return self._port.cost(nbytes, codec, decoding)
-
-    def work_on_shared_cores(self, seconds: float, overhead: bool) -> tuple[Event, Event] | None:
-        return self._port.work_on_shared_cores(seconds, overhead)
 
     def collective(
         self, program: Collective, vector: Vector, among: Group | None = None, beside: int = 0

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 from lockstep.job.member import Member, part_of
 from lockstep.job.node import matches
+from lockstep.job.port import Cost
 from lockstep.simulator.errors import Untraceable
 from lockstep.simulator.operations import (
     Compute,
@@ -319,9 +320,9 @@ class _Node:
         cost = self._cost(length * self.arithmetic.itemsize, codec.name, decoding=True)
         return self._work(lambda: self.arithmetic.decode(body, codec, length), cost, "decode")
 
-    async def _work(self, function: Callable[[], T], seconds: float, kind: str) -> T:
-        if seconds:
-            self.write(Work(seconds, kind if self.is_worker else None))
+    async def _work(self, function: Callable[[], T], cost: Cost, kind: str) -> T:
+        if cost.seconds:
+            self.write(Work(cost.seconds, kind if self.is_worker else None))
         return function()
 
     async def updated(self, version: int, parameters: Vector, contributions: Sequence[Contribution]) -> bool:

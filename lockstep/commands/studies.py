@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,7 +12,10 @@ from lockstep import terminal
 from lockstep.analysis.words import count
 from lockstep.commands.options import Out, Output, Quiet, check_out
 from lockstep.printing import Csv, Json, Markdown, Printing
-from lockstep.scenarios import Scenario, ScenarioError
+from lockstep.scenarios import ScenarioError
+
+if TYPE_CHECKING:
+    from lockstep.scenarios import Scenario
 
 Cases = Annotated[
     list[str] | None,
@@ -128,7 +131,7 @@ def validate_suite(
         tables.show(summary, out)
 
 
-def _calibrated(scenario: Scenario) -> str:
+def _calibrated(scenario: "Scenario") -> str:
     """A profile of a scenario's testbed."""
     from lockstep.calibration import calibrate
     from lockstep.calibration.profile_file import text
