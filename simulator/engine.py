@@ -25,7 +25,7 @@ from lockstep.job.ending import Ending, counting
 from lockstep.job.incarnation import FIRST, Incarnation, Saved
 from lockstep.job.node import Node
 from lockstep.job.plan import Plan
-from lockstep.job.port import Arrival, Port
+from lockstep.job.port import Arrival, Cost, Port
 from lockstep.job.quota import Quota
 from lockstep.job.segments import Segments
 from lockstep.job.sized import About, Sized
@@ -121,6 +121,7 @@ class Simulation:
         by_ring = shortcuts and not unsteady and len(plan.groups) == 1 and self.folding is None
         self._apply_overhead, self._memory_bandwidth = cluster.apply_overhead, cluster.memory_bandwidth or inf
         self._codecs: dict[Any, CodecCost] = cluster.codecs
+        self.costs: dict[tuple[int, str, bool, float], Cost] = {}  # of work: bytes, codec, decoding, speed
         update = None if costs is None else costs.update
         self.update_waits_s = 0.0 if update is None else max(0.0, cluster.apply_overhead - update)
         sharing = self.work_cores is not None and any(map(self.work_cores.shared, range(len(plan.roles))))

@@ -143,10 +143,14 @@ class VirtualPort:
 
     def cost(self, nbytes: int, codec: str = "", decoding: bool = False) -> Cost:
         simulation = self.simulation
-        seconds = simulation.codec_s(codec, decoding, nbytes) if codec else simulation.apply_s(nbytes)
-        seconds /= self._speed
+        key = nbytes, codec, decoding, self._speed
+        found = simulation.costs.get(key)  # many are alike
+        if found is None:
+            seconds = simulation.codec_s(codec, decoding, nbytes) if codec else simulation.apply_s(nbytes)
+            found = simulation.costs[key] = Cost(seconds / self._speed)
         if self._work is None:
-            return Cost(seconds)
+            return found
+        seconds = found.seconds
         waiting = 0.0 if codec else simulation.update_waits_s / self._speed
         return Cost(seconds, partial(self._share, self._work, seconds, seconds - waiting))
 
