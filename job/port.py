@@ -105,7 +105,7 @@ class Port(Protocol):
         """
         ...
 
-    def cost(self, nbytes: int, codec: str = "", decoding: bool = False) -> "Cost":
+    def cost(self, nbytes: int, codec: str = "", decoding: bool = False) -> Cost:
         """What work on so many bytes is charged, perhaps a codec's."""
         ...
 

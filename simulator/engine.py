@@ -1,8 +1,8 @@
 """Runs a scenario in virtual time.
 
 A process per node (events.py) drives the strategy's coroutine. SimPy's queue breaks ties by priority and by
-the order of scheduling, all random numbers come from streams seeded by the scenario, and nothing reads a
-clock: a run is a pure function of (scenario, seed).
+the order of scheduling, all random numbers come from streams seeded by the scenario, and nothing depends
+on a clock: a run is a pure function of (scenario, seed). (Who computes gradients does, which changes no bit.)
 """
 
 import gc

@@ -57,9 +57,8 @@ class VirtualPort:
         self._speed = 1.0 if is_worker else simulation.plan.scenario.cluster.servers.speed
         self._cores = simulation.cores if simulation.cores.shared(rank) else None
         self._bare = self._cores is None and simulation.machine is None  # nobody can hold a gradient up
-        work_cores = simulation.work_cores
-        shared = work_cores is not None and work_cores.shared(rank)
-        self._work = InTurn(work_cores, rank) if work_cores is not None and shared else None
+        for_work = simulation.work_cores
+        self._work = InTurn(for_work, rank) if for_work and for_work.shared(rank) else None
 
     def tell_time(self) -> float:
         now: float = self.clock.now

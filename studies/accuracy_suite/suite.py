@@ -99,9 +99,8 @@ def measure_first(
     drawn = begun.drawn if begun else Cables.drawn(np.random.default_rng())
     points = list(islice(SETS[which].points(drawn), limit or max(DEFAULT, len(earlier))))
     profiles.with_profile(points[0], profiles.read_profiles(files))
-    largest, calibrated = max(parameters(point.scenario) for point in points), False
-    if calibrate is not None and not files:
-        calibrated = testbed and SETS[which].calibrated
+    largest = max(parameters(point.scenario) for point in points)
+    calibrated = calibrate is not None and testbed and SETS[which].calibrated and not files
     begun = Campaign.begin(out, testbed, largest, drawn, calibrated)
     if begun.calibrated and files:
         raise ScenarioError(f"{str(out)!r} has profiles of its own; leave --profile out", key="--profile")
