@@ -224,7 +224,7 @@ class RealPort:
     def _stop_if_nobody_can_send(self, event: Event) -> None:
         if not self.node.children or self.inbox or self.held_up:
             return
-        senders = [sender for _, sender, _, wanted in self.node.waiting if wanted is event]
+        senders = [sender for _, sender, _, wanted in self.node.mailbox.waiting if wanted is event]
         if senders and self.node.ending.in_vain(self.rank, senders[0]):
             raise Retired
 
@@ -480,7 +480,9 @@ class RealPort:
             return (("all-reduce", None),)
         blocked = {id(event) for event in list(self._blocked.values())}
         waiting = tuple(
-            (kind, sender) for kind, sender, _, event in list(self.node.waiting) if id(event) in blocked
+            (kind, sender)
+            for kind, sender, _, event in list(self.node.mailbox.waiting)
+            if id(event) in blocked
         )
         activities = self.activities.alive() + (not self.node.program_ended)
         return waiting if len(waiting) >= activities else None

@@ -3,7 +3,6 @@
 Identity, mailbox, counters and records are here; time, messages and the device are the port's (job/port.py).
 """
 
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from math import inf, nan
@@ -12,24 +11,24 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lockstep.analysis.records import Recorder
 from lockstep.job.arithmetic import Arithmetic
+from lockstep.job.busy import Busy
 from lockstep.job.ending import Ending
-from lockstep.job.events import Event, Later, Retired, ready
+from lockstep.job.events import Event, Later, Retired
 from lockstep.job.incarnation import FIRST, Incarnation, Keep, Saved, State, keeps_nothing, nbytes_of
 from lockstep.job.joining import ALWAYS
+from lockstep.job.mailbox import Mailbox
 from lockstep.job.member import Member, first_part, part_of
 from lockstep.job.passes import Once, Passes
 from lockstep.job.plan import Plan
-from lockstep.job.port import Arrival, Cost, Port, Work
+from lockstep.job.port import Arrival, Port, Work
 from lockstep.job.snapshots import Snapshots
 from lockstep.strategies.codecs import Codec
-from lockstep.strategies.node import Broken, Collective, Contribution, Group, Message, Source, Vector
+from lockstep.strategies.node import Collective, Contribution, Group, Message, Source, Vector
 
 if TYPE_CHECKING:
     from lockstep.job.recovery import Notices
 
 T = TypeVar("T")
-# for a message of that kind, sender and part; None: any
-Waiting = tuple[str | None, int | None, int | None, Event]
 
 
 class Node:
@@ -40,10 +39,9 @@ class Node:
         *("hosts", "_rng", "_seed"),
         *("step", "epoch", "budget", "loss", "memory", "stage", "micro_batches", "passes", "concatenate"),
         *("add_parts", "vector", "port", "clock", "recorder", "ending", "snapshots", "arithmetic", "owner"),
-        *("program_ended", "collectives", "computing", "mail", "waiting", "interrupt", "busy_until"),
-        *("worked_s", "working", "met", "saved", "keep", "forget", "noted", "_every", "_write_s", "touching"),
-        *("matrices", "_is_worker", "_at_once", "_notices", "_leaves_at", "rejoins", "goes_on"),
-        "_breaking",
+        *("program_ended", "collectives", "computing", "mailbox", "interrupt", "busy", "met", "saved"),
+        *("keep", "forget", "noted", "_every", "_write_s", "touching", "matrices", "is_worker", "at_once"),
+        *("_notices", "_leaves_at", "rejoins", "goes_on", "receive", "receive_among", "arrived"),
     )
 
     def __init__(
@@ -101,23 +99,20 @@ class Node:
         self.collectives = 0
         self.met: dict[Group, int] = {}  # collectives in which it was a member of a group
         self.computing: dict[int, float] = {}  # whose end is not known: when the gradient of a step was begun
-        self.mail: deque[Message] | None = None  # made when it is needed: an empty one takes 0.6 kB
+        self.mailbox = mailbox = Mailbox()
+        self.receive, self.receive_among, self.arrived = mailbox.receive, mailbox.receive_among, mailbox.has
         for worker, (since, until) in plan.presence.items():
             if plan.has_servers:
                 absent = since > incarnation.start and worker in role.children
             else:
                 absent = not since <= incarnation.start < until and worker != rank
             if absent:  # it is still to join, or has left
-                self._put(Message("leave", worker))
+                mailbox.put(Message("leave", worker))
         self._leaves_at = plan.presence.get(rank, ALWAYS)[1]
-        self.waiting: list[Waiting] = []
         self.interrupt: tuple[str, Event] | None = None  # what ends a gradient that is under way
-        self._breaking: tuple[Group, Event] | None = None  # whose messages end waiting for one
-        self.busy_until = 0.0  # with updates and codecs that are charged
-        self.worked_s = 0.0  # how long it has been, or will have been, altogether
-        self.working: tuple[float, str] | None = None  # since when, on what, where its end is not known
-        self._is_worker = role.kind == "worker"
-        self._at_once = not self._is_worker and arithmetic.finish is None
+        self.busy = Busy()
+        self.is_worker = role.kind == "worker"
+        self.at_once = not self.is_worker and arithmetic.finish is None  # work takes no time that counts
 
     def _noticing(self, plan: Plan, since: float) -> "Notices | None":
         from lockstep.job.recovery import Notices  # with all that goes wrong, which most runs do without
@@ -169,65 +164,17 @@ class Node:
         return self.port.post(to, Message(kind, self.rank, body, version, batches, part, weight, sources))
 
     def take_in(self, arrival: Arrival) -> None:
-        """Hand a message that has arrived to the `receive` that has waited longest for it, or keep it."""
+        """Take in a message that has arrived."""
         message = arrival.message
-        kind, sender = message.kind, message.sender
+        kind = message.kind
         self.recorder.message(
-            sender, self.rank, arrival.start, arrival.left_at, self.clock.now, kind, arrival.nbytes
+            message.sender, self.rank, arrival.start, arrival.left_at, self.clock.now, kind, arrival.nbytes
         )
-        for place, (wanted, by, part, event) in enumerate(self.waiting):
-            if (  # matches, without a call
-                (wanted == kind or (wanted is None and (message.part >= 0 or part is not None)))
-                and (by is None or by == sender)
-                and (part is None or part == message.part)
-            ):
-                del self.waiting[place]
-                event.happen(message)
-                return
-        self._put(message)
+        if not self.mailbox.take_in(message):
+            return
         if self.interrupt is not None and self.interrupt[0] == kind:
             self._stop_computing(False)
-        if self._breaking is not None and self._breaking[0].broken_by(message):
-            (_, event), self._breaking = self._breaking, None
-            self.waiting = [each for each in self.waiting if each[3] is not event]
-            event.happen()
-
-    def _put(self, message: Message) -> None:
-        self.mail = self.mail or deque()
-        self.mail.append(message)
-
-    def receive(
-        self, kind: str | None = None, sender: int | None = None, part: int | None = None
-    ) -> Awaitable[Message]:
-        if self.mail:
-            for place, message in enumerate(self.mail):
-                if matches(message, kind, sender, part):
-                    del self.mail[place]
-                    return ready(message)
-        event = Event()
-        self.waiting.append((kind, sender, part, event))
-        return event
-
-    async def receive_among(
-        self, group: Group, kind: str | None, sender: int | None, part: int | None
-    ) -> Message:
-        """As `receive`, in a collective of a group; raises Broken if it has news, or as soon as it has."""
-        self._look_for_news(group)
-        awaited = self.receive(kind, sender, part)
-        if isinstance(awaited, Event):
-            self._breaking = group, awaited
-        message = await awaited
-        self._breaking = None
-        if message is None:
-            raise Broken
-        return message
-
-    def _look_for_news(self, group: Group) -> None:
-        if group.breaks and any(map(group.broken_by, self.mail or ())):
-            raise Broken
-
-    def arrived(self, kind: str | None = None) -> bool:
-        return any(matches(message, kind) for message in self.mail or ())
+        self.mailbox.tell(message)
 
     # ---------------------------------------------------------------- gradients
 
@@ -370,60 +317,15 @@ class Node:
     def encode(self, vector: Vector, codec: Codec) -> Awaitable[Vector]:
         seed, encode = codec.seed(self.rng), self.arithmetic.encode
         cost = self.port.cost(vector.nbytes, codec.name)
-        return self._work(lambda: encode(vector, codec, seed), cost, "encode")
+        return self.busy.do(self, lambda: encode(vector, codec, seed), cost, "encode")
 
     def decode(self, body: Vector, codec: Codec, length: int) -> Awaitable[Vector]:
         decode, itemsize = self.arithmetic.decode, self.arithmetic.itemsize
         cost = self.port.cost(length * itemsize, codec.name, decoding=True)
-        return self._work(lambda: decode(body, codec, length), cost, "decode")
+        return self.busy.do(self, lambda: decode(body, codec, length), cost, "decode")
 
     def apply(self, function: Callable[[], T], nbytes: int) -> Awaitable[T]:
-        return self._work(function, self.port.cost(nbytes), "apply")
-
-    async def _work(self, function: Callable[[], T], cost: Cost, kind: str) -> T:
-        """Be busy, after all that there was to do before: for so long, or for as long as it takes."""
-        seconds, share = cost
-        if not seconds and self._at_once:
-            return function()
-        start = self.clock.now
-        if not seconds:
-            value = function()
-            if self.arithmetic.finish is not None:
-                self.arithmetic.finish()
-            if self._is_worker and (end := self.clock.now) > start:
-                self.recorder.work(self.rank, start, end, kind)
-            return value
-        if share is not None:
-            begun, done = share()
-            begun.then(lambda _: self._works_on(kind))
-            done.then(lambda _: self.record_work())
-            await done
-            return function()
-        start = max(self.busy_until, start)
-        self.busy_until = start + seconds
-        self.worked_s += seconds
-        if self._is_worker:
-            self.recorder.work(self.rank, start, self.busy_until, kind)
-        await self.port.wait(self.busy_until - self.clock.now, working=True)
-        return function()
-
-    def _works_on(self, kind: str) -> None:
-        self.working = self.clock.now, kind
-
-    def record_work(self, until: float | None = None) -> None:
-        """Record what it is working on where it is unknown how long that takes, until an instant, or now."""
-        if self.working is None:
-            return
-        (start, kind), self.working = self.working, None
-        end = self.clock.now if until is None else until
-        self.worked_s += end - start
-        if self._is_worker:
-            self.recorder.work(self.rank, start, end, kind)
-
-    def done_s(self) -> float:
-        """How long it has been busy with updates and codecs so far, s."""
-        under_way = 0.0 if self.working is None else self.clock.now - self.working[0]
-        return self.worked_s + under_way - max(0.0, self.busy_until - self.clock.now)
+        return self.busy.do(self, function, self.port.cost(nbytes), "apply")
 
     # ---------------------------------------------------------------- updates
 
@@ -462,7 +364,7 @@ class Node:
         self, program: Collective, vector: Vector, among: Group | None = None
     ) -> Awaitable[Vector]:
         if among is not None:
-            self._look_for_news(among)
+            self.mailbox.look_for_news(among)
             return self._member(among, begun=False).collective(program, vector)
         short = self.port.collective(program, vector)
         return program(self, vector) if short is None else short
@@ -483,8 +385,7 @@ class Node:
         return Group(tuple(self.workers), tuple(self.hosts))
 
     def enter(self, group: Group, version: int, adding: Sequence[int]) -> None:
-        since = first_part(group)
-        self.mail = deque(each for each in self.mail or () if not since < each.part < 0)
+        self.mailbox.forget_parts(first_part(group))
         if self.snapshots is not None:
             self.snapshots.forget(version)
         self.forget(version)
@@ -520,12 +421,3 @@ class Node:
 
     def sleep(self, seconds: float) -> Awaitable[None]:
         return self.port.wait(seconds)
-
-
-def matches(message: Message, kind: str | None, sender: int | None = None, part: int | None = None) -> bool:
-    """None: any, but for the kind, which is then none of passes or of a group's collective."""
-    return (
-        (kind == message.kind or (kind is None and (message.part >= 0 or part is not None)))
-        and (sender is None or sender == message.sender)
-        and (part is None or part == message.part)
-    )

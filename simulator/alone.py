@@ -73,11 +73,7 @@ class Alone:
             left = goes + nbytes / rate
             received = max(start, left + connection.latency)
             if adding and step < p - 1:
-                free = max(node.busy_until, received)
-                node.busy_until = free + adding
-                node.worked_s += adding
-                node.recorder.work(node.rank, free, node.busy_until, "apply")
-                received += node.busy_until - received
+                received += node.busy.charge(node, received, adding) - received
             start = max(received, left)
         network.ready[node.rank] = ready
         found: Any = vector

@@ -83,4 +83,4 @@ class Asynchronous(Loop):
         super()._tell()
         for rank, free, worked in zip(self._servers, *self._busy[1:].tolist(), strict=True):
             node = self._simulation.nodes[rank]
-            node.busy_until, node.worked_s = free, worked
+            node.busy.until, node.busy.total_s = free, worked

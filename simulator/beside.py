@@ -46,7 +46,7 @@ class _Ring:
         self.sending = [False] * p  # or until its own has left
         self.vectors: list[Any] = []
         self.missing = self.inside = p  # workers that have still to enter; that are not done
-        self.waits: list[Any] = [None] * p  # as in `Node.waiting`
+        self.waits: list[Any] = [None] * p  # as in `Mailbox.waiting`
         self.total: Any = None
 
 
@@ -121,7 +121,7 @@ class Beside:
         lane, done = self._lanes[node.rank], Event()
         wait = (RING, self._members[lane - 1], None, done)
         ring.vectors[lane], ring.waits[lane] = vector, wait
-        node.waiting.append(wait)
+        node.mailbox.waiting.append(wait)
         ring.missing -= 1
         if not ring.missing:
             ring.total = self._add(ring.vectors)
@@ -232,11 +232,8 @@ class Beside:
                 seconds = self._seconds[nbytes] = self._simulation.apply_s(3 * nbytes)
             if seconds:
                 now, node = self._environment.now, self._simulation.nodes[self._members[lane]]
-                start = max(node.busy_until, now)
-                node.busy_until = start + seconds
-                node.worked_s += seconds
-                node.recorder.work(node.rank, start, node.busy_until, "apply")
-                self._schedule(_At(self._adds, ring, lane), now + (node.busy_until - now))
+                end = node.busy.charge(node, now, seconds)
+                self._schedule(_At(self._adds, ring, lane), now + (end - now))
                 return
         self._go_on(ring, lane)
 
@@ -263,5 +260,5 @@ class Beside:
             if not self._open or len(self._arrived) > _MANY:
                 self.end()
         waited = ring.waits[lane]
-        self._simulation.nodes[self._members[lane]].waiting.remove(waited)
+        self._simulation.nodes[self._members[lane]].mailbox.waiting.remove(waited)
         waited[-1].happen(ring.total)

@@ -29,7 +29,7 @@ class Cores:
         self,
         environment: simpy.Environment,
         host_of: Sequence[int],
-        per_host: int | None,
+        per_host: float | None,
         always: bool = False,
     ) -> None:
         self.environment = environment
@@ -39,10 +39,7 @@ class Cores:
         if per_host is None:
             return
         crowded = {host for host, processes in Counter(host_of).items() if always or processes > per_host}
-        hosts = {
-            host: Link(ResourceId("other", "cores of host", host), float(per_host))
-            for host in sorted(crowded)
-        }
+        hosts = {host: Link(ResourceId("other", "cores of host", host), per_host) for host in sorted(crowded)}
         for rank, host in enumerate(host_of):
             if host in crowded:
                 self._paths[rank] = hosts[host], Link(ResourceId("other", "core of rank", rank), 1.0)

@@ -29,26 +29,27 @@ from lockstep.job.port import Arrival, Cost, Port
 from lockstep.job.quota import Quota
 from lockstep.job.segments import Segments
 from lockstep.job.sized import About, Sized
-from lockstep.job.snapshots import Snapshots, assemble, once, together
+from lockstep.job.snapshots import Snapshots, once, together
 from lockstep.scenarios import CodecCost, ScenarioError
 from lockstep.simulator import folding
 from lockstep.simulator.alone import Alone
-from lockstep.simulator.cores import Cores
 from lockstep.simulator.errors import SimulationError
 from lockstep.simulator.events import Aside, Environment, Process, Timeout
 from lockstep.simulator.latencies import latencies
 from lockstep.simulator.loops import loop
 from lockstep.simulator.memory import Race, WorkerMemory
 from lockstep.simulator.network import Network
+from lockstep.simulator.outcome import outcome
 from lockstep.simulator.port import FoldedPort, VirtualPort
 from lockstep.simulator.ring import Disturbed
 from lockstep.simulator.rings import Rings
+from lockstep.simulator.sharing import Sharing
 from lockstep.simulator.topology import topology
 from lockstep.simulator.traffic import compete, vary
 from lockstep.simulator.usage import Usage
 from lockstep.strategies.strategy import Program
 from lockstep.workloads import Learner, build, learning
-from lockstep.workloads.compute_time import compute_times, mean_gradient_s
+from lockstep.workloads.compute_time import compute_times
 from lockstep.workloads.memory import require
 
 if TYPE_CHECKING:
@@ -103,29 +104,16 @@ class Simulation:
         vary(self.network, network.varying)
         compete(self.network, network.background, network.goodput, scenario.seed)
         costs = network.processing
-        beside = costs is not None and costs.cores is None  # messages are on the cores that compute
-        self.cores = Cores(self.environment, plan.hosts, cluster.cores_per_host, beside)
-        self.work_cores: Cores | None = self.cores  # for updates and codecs
-        self.machine: Cores | None = None  # where gradients are really computed, if that takes time
-        self.really = 0.0  # core-seconds of each
-        if costs is not None:
-            one = [0] * len(plan.hosts)  # machine, with cores of its own
-            cores = self.cores if beside else Cores(self.environment, one, costs.cores, always=True)
-            self.network.share(cores, costs)
-            if costs.gradient:
-                self.machine, self.really = cores, costs.gradient
-            if not beside:  # what messages take there has updates in it, if nobody says what these take
-                self.work_cores = None if costs.update is None else cores
+        self.sharing = Sharing(self.environment, plan.hosts, cluster)
+        if costs is not None and self.sharing.messages is not None:
+            self.network.share(self.sharing.messages, costs)
         uneven = network.burst or network.receive_overhead or network.jitter or network.tcp or costs
         unsteady = network.varying or network.background or uneven
         by_ring = shortcuts and not unsteady and len(plan.groups) == 1 and self.folding is None
         self._apply_overhead, self._memory_bandwidth = cluster.apply_overhead, cluster.memory_bandwidth or inf
         self._codecs: dict[Any, CodecCost] = cluster.codecs
         self.costs: dict[tuple[int, str, bool, float], Cost] = {}  # of work: bytes, codec, decoding, speed
-        update = None if costs is None else costs.update
-        self.update_waits_s = 0.0 if update is None else max(0.0, cluster.apply_overhead - update)
-        sharing = self.work_cores is not None and any(map(self.work_cores.shared, range(len(plan.roles))))
-        if self.work_takes_time and sharing:
+        if self.work_takes_time and any(map(self.sharing.of_work, range(len(plan.roles)))):
             by_ring = False  # nobody knows beforehand how long an addition takes
         self.rings = Rings(self) if by_ring else None
         self.alone = Alone(self)
@@ -164,7 +152,7 @@ class Simulation:
         if self.work_takes_time:
             for rank, node in self.nodes.items():
                 if rank not in self.workers:
-                    self.usage.add(self.roles[rank].processor, node.done_s)
+                    self.usage.add(self.roles[rank].processor, partial(node.busy.so_far_s, node))
 
     @property
     def work_takes_time(self) -> bool:
@@ -178,7 +166,7 @@ class Simulation:
             return False
         if self.learner is not None or self.scenario.stop.updates is not None:
             return False
-        together = any(self.cores.shared(rank) for rank in self.workers)
+        together = any(self.sharing.gradients.shared(rank) for rank in self.workers)
         return not together and all(time.steady for time in self.compute)
 
     @property
@@ -319,7 +307,7 @@ class Simulation:
         for node in self.nodes.values():
             for step, start in node.computing.items():
                 self.recorder.gradient(node.rank, start, node.clock.now, step)
-            node.record_work()
+            node.busy.record(node)
 
     def _look(self, _: simpy.Event) -> None:
         if self.ending.at(self.environment.now):
@@ -373,48 +361,13 @@ class Simulation:
     def _waits(self, rank: int) -> str:
         wanted = [
             f"{kind or 'any'} from {'anyone' if s is None else s}"
-            for kind, s, _, _ in self.nodes[rank].waiting
+            for kind, s, _, _ in self.nodes[rank].mailbox.waiting
         ]
         return f"rank {rank} waits for {', '.join(wanted) or 'an event'}"
 
     def result(self) -> Result:
         """What the run left; parameters are evaluated now, off the clock."""
-        parameters = None
-        if self.race is not None:
-            self.snapshots[0].finish(self.in_memory())
-        if self.ahead is not None:
-            taken = assemble(list(self.snapshots.values()), self.owners)
-            try:
-                for (version, time, vector), found in self.ahead.evaluations(taken, self.evaluate):
-                    self.recorder.evaluation(time, version, found.loss, found.accuracy, found.metrics)
-                    parameters = vector.numpy()
-            finally:
-                self.ahead.end()
-        updated = self.recorder.last("update")
-        records = self.folding.records(self.recorder) if self.folding else self.recorder.columns()
-        utilisation = self.usage.until(self.environment.now if updated is None else updated)
-        arrays: Any = {"records": records, "utilisation": utilisation}
-        return Result(
-            engine="simulator",
-            plan=self.plan,
-            **arrays,
-            gradient_s=mean_gradient_s(self.scenario, self.sizes),
-            parameters=parameters,
-            warnings=self._warnings(updated is not None),
-        )
-
-    def _warnings(self, updated: bool) -> list[str]:
-        warnings, cluster = [*self.plan.warnings], self.scenario.cluster
-        if self.owners.in_one_memory:
-            if cluster.memory_bandwidth is None:
-                warnings.append("cluster.memory_bandwidth is not given: additions take no time, none is lost")
-        elif cluster.network.bandwidth is None:
-            warnings.append("cluster.network.bandwidth is not given: messages take no time to transmit")
-        if cluster.network.server_bandwidth is not None and cluster.servers.colocated:
-            warnings.append("cluster.network.server_bandwidth means nothing to co-located servers: ignored")
-        if not updated:
-            warnings.append("the run stopped before the first update")
-        return warnings
+        return outcome(self)
 
 
 @contextmanager

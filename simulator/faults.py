@@ -219,7 +219,7 @@ class FaultySimulation(Simulation):
             self._unfinished.add(rank)
         for step, start in node.under_way.items():
             self.recorder.gradient(rank, start, now + 1, step)  # it would have ended later: see `cut`
-        node.record_work(now + 1)
+        node.busy.record(node, now + 1)
         node.computing, node.recorder = {}, Recorder()  # what the dead do is not recorded
 
     def _end_life(self, rank: int) -> None:

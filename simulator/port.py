@@ -55,10 +55,11 @@ class VirtualPort:
         self._times = PassTimes(simulation.plan, rank, simulation.compute[rank]) if in_passes else None
         self._replica = simulation.plan.replica(rank)
         self._speed = 1.0 if is_worker else simulation.plan.scenario.cluster.servers.speed
-        self._cores = simulation.cores if simulation.cores.shared(rank) else None
-        self._bare = self._cores is None and simulation.machine is None  # nobody can hold a gradient up
-        for_work = simulation.work_cores
-        self._work = InTurn(for_work, rank) if for_work and for_work.shared(rank) else None
+        sharing = simulation.sharing
+        self._cores = sharing.gradients if sharing.gradients.shared(rank) else None
+        self._bare = self._cores is None and sharing.machine is None  # nobody can hold a gradient up
+        for_work = sharing.of_work(rank)
+        self._work = None if for_work is None else InTurn(for_work, rank)
 
     def tell_time(self) -> float:
         now: float = self.clock.now
@@ -104,9 +105,9 @@ class VirtualPort:
             happening = [timeout(environment, seconds) for seconds in milestones]
         else:
             happening = self._cores.compute(self.rank, milestones)
-        if (machine := simulation.machine) is not None:
+        if (machine := simulation.sharing.machine) is not None:
             done = [max(0.0, at - waited) / computing if computing else 1.0 for at in milestones]
-            computed = machine.compute(self.rank, [simulation.really * part for part in done])
+            computed = machine.compute(self.rank, [simulation.sharing.really_s * part for part in done])
             happening = list(map(both, happening, computed))
         events = dict(zip(milestones, happening, strict=True))
         end = now + duration if self._bare else None
@@ -130,7 +131,7 @@ class VirtualPort:
         return Work(now, None, done, (), result, self._give_up, kept)
 
     def _give_up(self) -> None:
-        for cores in (self._cores, self.simulation.machine):
+        for cores in (self._cores, self.simulation.sharing.machine):
             if cores is not None:
                 cores.give_up(self.rank)
 
@@ -150,7 +151,7 @@ class VirtualPort:
         if self._work is None:
             return found
         seconds = found.seconds
-        waiting = 0.0 if codec else simulation.update_waits_s / self._speed
+        waiting = 0.0 if codec else simulation.sharing.update_waits_s / self._speed
         return Cost(seconds, partial(self._share, self._work, seconds, seconds - waiting))
 
     def _share(self, work: InTurn, seconds: float, core_s: float) -> tuple[Event, Event]:

@@ -2,8 +2,9 @@
 
 A message's overheads are seconds of its sender and its receiver, one message after another at each. They keep
 a core busy for `overheads` core-seconds of their sum; for the rest the process only waits.
-At each of its two ends it takes `per_message` + `per_byte` x bytes core-seconds more while it is on its way,
-one message after another on each connection; it is there when these are done and it has arrived. An end
+At each of its two ends it takes `per_message` + `per_byte` x bytes core-seconds more while it is on its way
+(and `per_large_message`, if it has more than `large` bytes), one message after another on each connection; it
+is there when these are done and it has arrived. An end
 whose process had no message for a while takes longer: `cold`. Whoever works on a machine shares its cores
 (cores.py): an idle machine's messages take no longer than without them.
 
@@ -66,7 +67,7 @@ class MessageCores:
     def begin(self, transfer: "Transfer") -> None:
         """A message flows from now on."""
         ends = self._ends[transfer.connection]
-        warm = self._costs.per_message + self._costs.per_byte * transfer.nbytes
+        warm = self._costs.at_an_end(transfer.nbytes)
         lasts = self._lasts_s(transfer)
         self._works[transfer] = []
         self._order.setdefault(transfer.connection, deque()).append(transfer)

@@ -67,7 +67,7 @@ class Ring:
         self.entered = np.full(p, np.nan)
         self.order: list[int] = []  # in which workers enter
         self.vectors: list[Any] = [None] * p
-        self.waits: list[Any] = [None] * p  # as in `Node.waiting`
+        self.waits: list[Any] = [None] * p  # as in `Mailbox.waiting`
         self.missing = self.inside = p  # workers that have still to enter; that are not done
         self.times: Times | None = None
 
@@ -134,7 +134,7 @@ class Rings:
         done = Event()
         wait = (RING, self._members[index - 1], None, done)
         ring.entered[index], ring.vectors[index], ring.waits[index] = node.clock.now, vector, wait
-        node.waiting.append(wait)
+        node.mailbox.waiting.append(wait)
         ring.order.append(index)
         self._inside.add(node.rank)
         self.watchful = self.simulation.network.flows.uncounted = True
@@ -185,7 +185,7 @@ class Rings:
             simulation.network.ready[rank] = instant
         if ring.times.sums is not None:
             for rank, instant in zip(self._members, ring.times.sums.free.tolist(), strict=True):
-                simulation.nodes[rank].busy_until = instant
+                simulation.nodes[rank].busy.until = instant
         done: dict[float, list[int]] = {}
         instants = ring.times.done.tolist()
         for worker in ring.times.order or range(len(instants)):
@@ -205,7 +205,7 @@ class Rings:
         ready = np.array([network.ready[rank] for rank in self._members])
         overhead, add_s = network.message_overhead, self.simulation.apply_s
         nodes = self.simulation.nodes
-        free = np.array([nodes[rank].busy_until for rank in self._members])
+        free = np.array([nodes[rank].busy.until for rank in self._members])
         if lanes.links is None:
             return schedule(ring.entered, ready, ring.nbytes, lanes, overhead, add_s, free)
         Rings.messages += ring.nbytes.size
@@ -245,7 +245,7 @@ class Rings:
             self.simulation.network.bytes_arrived += total_bytes
         for worker in workers:
             waited = ring.waits[worker]
-            self.simulation.nodes[self._members[worker]].waiting.remove(waited)
+            self.simulation.nodes[self._members[worker]].mailbox.waiting.remove(waited)
             waited[-1].happen(total)
 
     def _count(self, times: Times, nbytes: np.ndarray, now: float) -> None:

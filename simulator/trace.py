@@ -15,8 +15,8 @@ from itertools import pairwise
 from math import nan
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
+from lockstep.job.mailbox import matches
 from lockstep.job.member import Member, part_of
-from lockstep.job.node import matches
 from lockstep.job.port import Cost
 from lockstep.simulator.errors import Untraceable
 from lockstep.simulator.operations import (

@@ -108,8 +108,8 @@ class Traced(Loop):
         super()._tell()
         kernel, simulation = self._states, self._simulation
         for rank in range(len(simulation.plan.workers), len(simulation.roles)):
-            node = simulation.nodes[rank]
-            node.busy_until, node.worked_s = self._busy[[kernel.FREE, kernel.WORKED], rank].tolist()
+            busy = simulation.nodes[rank].busy
+            busy.until, busy.total_s = self._busy[[kernel.FREE, kernel.WORKED], rank].tolist()
 
 
 def _traces(simulation: "Simulation") -> "list[Trace]":

@@ -47,9 +47,10 @@ _QUANTITIES = {
     "s": ("latency", "message_overhead", "receive_overhead", "apply_overhead", "pass_overhead",
           "exchange_overhead", "deviation", "time",
           "period", "busy", "offset", "every", "last", "on", "off", "at", "repeat", "mean", "value", "low",
-          "high", "shift", "per_message", "per_byte", "cold", "cold_after", "gradient", "overheads", "update",
-          "idle", "mtbf", "back_after", "exits_after", "hang_for", "down_for", "notice", "detect"),
-    "B": ("activation", "memory", "size", "train", "first", "queue", "window", "initial_window"),
+          "high", "shift", "per_message", "per_byte", "per_large_message", "cold", "cold_after", "gradient",
+          "overheads", "update", "idle",
+          "mtbf", "back_after", "exits_after", "hang_for", "down_for", "notice", "detect"),
+    "B": ("activation", "memory", "size", "train", "first", "large", "queue", "window", "initial_window"),
     "FLOP/s": ("peak",),
     "USD/h": ("price",),
 }  # fmt: skip

@@ -8,19 +8,19 @@ server, is read off their records (readings.py); what is left of the exchanges i
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import nnls
 
 from lockstep.analysis.result import Result
 from lockstep.attempts import undisturbed
 from lockstep.calibration import path, readings
+from lockstep.calibration.crowd import CoreSeconds, Measured, Probes, with_processing
 from lockstep.calibration.estimates import Estimates, resampled
 from lockstep.calibration.hosts import check as check_hosts
 from lockstep.calibration.hosts import run_on
-from lockstep.calibration.probes import BACKLOG, FAN_OUT, ONE, PACE_S, crowded, probes
+from lockstep.calibration.probes import BACKLOG, FAN_OUT, ONE, crowded, probes
 from lockstep.executor.launch import RunFailed, execute
 from lockstep.executor.shaping import DATA, FRAME, LINE_RATE, QUEUE, bucket, trains
 from lockstep.executor.testbed import require
@@ -34,17 +34,12 @@ from lockstep.strategies.updates import passes_of
 from lockstep.workloads import sizes
 
 Progress = Callable[[float], None]
-Probes = Mapping[str, Scenario]  # by name
-Measured = Mapping[str, Sequence[pd.DataFrame]]  # the records of each probe's runs
-CoreSeconds = Mapping[str, Sequence[float]]  # that each of these took
 RATE = 12.5e6  # bytes/s (100 Mbit/s) of a testbed's cables, if nothing else is said
 SECONDS = 1.0  # that a probe computes and talks, at least
 _TURNS = 2  # of all probes: a machine is not the same a little later
 _ON_TESTBED = (1, 1000, 4000, 16_000, 64_000, 250_000, 1_000_000)  # values of 4 bytes
 _ON_LOOPBACK = (1, 16_000, 64_000, 250_000, 1_000_000, 2_000_000)
 _BETWEEN_HOSTS = (1, 16_000, 250_000, 2_000_000)
-_LEAST_S = 1e-9  # a profile's core-seconds of overheads must be above 0
-_LEAST = 3  # exchanges that a probe must have seen to count
 _LARGE = 60_000  # values: an update of fewer is over before its bytes count
 _PASSES = passes_of(UpdateRule(optimizer(optimizer="sgd")), 1, False)  # over a shard, of an update
 
@@ -72,7 +67,7 @@ def measure(
     measured, core_s = run({**chosen, **crowd}, testbed, hosts, progress, disturbed, crowd)
     steady = {name: measured[name] for name in chosen}
     estimates = found(chosen, steady, "testbed" if testbed else "path" if hosts else "loopback")
-    return shared_by(estimates, crowd, measured, core_s) if crowd else estimates
+    return with_processing(estimates, crowd, measured, core_s) if crowd else estimates
 
 
 def check(testbed: bool, hosts: Sequence[str]) -> None:
@@ -137,7 +132,7 @@ def _run_here(testbed: bool, probe: Scenario) -> Result:
 def found(chosen: Probes, measured: Measured, where: Literal["testbed", "loopback", "path"]) -> Estimates:
     """What the records of the probes say. Raises RunFailed for too little, or too noisy, ones."""
     exchanges = {name: [readings.exchanges_s(r) for r in runs] for name, runs in measured.items()}
-    exchanges = {name: runs for name, runs in exchanges.items() if sum(map(len, runs)) >= _LEAST}
+    exchanges = {name: runs for name, runs in exchanges.items() if sum(map(len, runs)) >= path.LEAST}
     samples = _busy(chosen, measured) if ONE in exchanges else {"none": np.empty(0)}
     if where == "testbed" and ONE in exchanges:
         samples[path.JITTER] = np.concatenate([readings.jitter_s(records) for records in measured[ONE]])
@@ -172,64 +167,8 @@ def found(chosen: Probes, measured: Measured, where: Literal["testbed", "loopbac
         for key in ("latency", "bandwidth"):
             values[f"network.intra_host.{key}"] = values[f"network.{key}"]
             intervals[f"network.intra_host.{key}"] = intervals[f"network.{key}"]
-    rows = [_row(name, runs, fit.simulated[name]) for name, runs in exchanges.items()]
+    rows = [path.row(name, runs, fit.simulated[name]) for name, runs in exchanges.items()]
     return Estimates(values, intervals, {"network": {"probes": rows}})
-
-
-def shared_by(estimates: Estimates, crowd: Probes, measured: Measured, core_s: CoreSeconds) -> Estimates:
-    """The same with what messages take of a machine's cores: read off what probes of many processes took.
-
-    A step takes some, too, which a probe without messages tells, and also what a process takes for an update
-    of hardly any bytes. What is no overhead of messages is shared out evenly between their ends. Overheads
-    were measured in processes that had slept. If crowded ones take less of a core, the rest is waiting.
-    """
-    known = estimates.settings
-    taken = np.array([seconds for name in crowd for seconds in core_s[name]])
-    columns = np.array([_counted(table) for name in crowd for table in measured[name]], float)
-    if not (taken > 0).all() or not columns[:, 0].all() or not columns.any(axis=0).all():
-        return estimates
-    alone = next(name for name in crowd if not any(_counted(table)[1] for table in measured[name]))
-    update_s = min(_update_s(measured[alone]), known["apply_overhead"])
-    hot = {**_of_path(known), "apply_overhead": update_s}
-    lasts_s = {name: path.update_s(probe, hot) for name, probe in crowd.items()}
-    updates = [lasts_s[name] * (table["event"] == "work").sum() for name in crowd for table in measured[name]]
-    overheads = known["network.message_overhead"] + known["network.receive_overhead"]
-    relative = columns / taken[:, None]  # so that relative errors count
-    (step_s, message_s, byte_s), _ = nnls(relative, 1 - np.array(updates) / taken)
-    settings = {
-        **known,
-        f"{path.PROCESSING}overheads": max(min(float(message_s), overheads), _LEAST_S),
-        f"{path.PROCESSING}update": max(update_s, _LEAST_S),
-        f"{path.PROCESSING}per_message": max(0.0, float(message_s) - overheads) / 2,
-        f"{path.PROCESSING}per_byte": float(byte_s) / 2,
-        f"{path.PROCESSING}gradient": float(step_s),
-        f"{path.PROCESSING}cores": cores(),
-    }
-    talking = [name for name in crowd if any(_counted(table)[1] for table in measured[name])]
-    exchanges = {name: [readings.exchanges_s(records) for records in measured[name]] for name in talking}
-    exchanges = {name: runs for name, runs in exchanges.items() if sum(map(len, runs)) >= _LEAST}
-    found = path.simulated({name: crowd[name] for name in exchanges}, _of_path(settings))
-    evidence = {key: dict(value) for key, value in estimates.evidence.items()}
-    rows = [_row(name, runs, found[name]) for name, runs in exchanges.items()]
-    evidence["network"]["probes"] = [*evidence["network"]["probes"], *rows]
-    return Estimates(settings, estimates.intervals, evidence)
-
-
-def _update_s(tables: Sequence[pd.DataFrame]) -> float:
-    """The median of updates by workers."""
-    work = pd.concat([table[table["event"] == "work"] for table in tables])
-    return float((work["end"] - work["start"]).median())
-
-
-def _of_path(settings: Mapping[str, float]) -> dict[str, float]:
-    """Those that a probe's cluster has."""
-    return {key: value for key, value in settings.items() if "intra_host" not in key}
-
-
-def _counted(records: pd.DataFrame) -> tuple[int, int, float]:
-    """How many steps, messages and bytes of messages."""
-    messages = records[records["event"] == "message"]
-    return int((records["event"] == "gradient").sum()), len(messages), float(messages["nbytes"].sum())
 
 
 def _busy(chosen: Probes, measured: Measured) -> dict[str, np.ndarray]:
@@ -267,16 +206,3 @@ def _check_slope(chosen: Probes, exchanges: Mapping[str, Sequence[np.ndarray]]) 
     short, long = (float(np.median(np.concatenate(exchanges[name]))) for name in ends)
     if long <= short:
         raise no_slope("an exchange", [nbytes[name] for name in ends], (short, long))
-
-
-def _row(name: str, runs: Sequence[np.ndarray], fitted: float) -> dict[str, Any]:
-    """A line of the table of probes; times in s, the error relative to a whole step."""
-    low, middle, high = map(float, np.quantile(np.concatenate(runs), [0.25, 0.5, 0.75]))
-    return {
-        "probe": name,
-        "exchanges": sum(map(len, runs)),
-        "measured": middle,
-        "quartiles": [low, high],
-        "fitted": fitted,
-        "error": (fitted - middle) / (PACE_S + middle),
-    }

@@ -44,6 +44,7 @@ BYTE = Parameter("s per byte", 1e-9, 1e-10, least=1e-13)  # the reciprocal of ne
 SHAPED = (LATENCY,)  # a path of known bandwidth, with known token buckets
 PLAIN = LATENCY, BYTE  # one of unknown bandwidth
 PROCESSING = "network.processing."
+LEAST = 3  # exchanges that a probe must have seen to count
 _FEW = 3  # steps: of crowded probes, one is like the other
 
 
@@ -187,3 +188,16 @@ def _sample(runs: Sequence[np.ndarray], rng: np.random.Generator) -> list[np.nda
     """Some of a probe's runs, and of the exchanges of each, with replacement."""
     chosen = rng.integers(len(runs), size=len(runs))
     return [rng.choice(runs[run], size=len(runs[run])) for run in chosen]
+
+
+def row(name: str, runs: Sequence[np.ndarray], fitted: float) -> dict[str, Any]:
+    """A line of the table of probes; times in s, the error relative to a whole step."""
+    low, middle, high = map(float, np.quantile(np.concatenate(runs), [0.25, 0.5, 0.75]))
+    return {
+        "probe": name,
+        "exchanges": sum(map(len, runs)),
+        "measured": middle,
+        "quartiles": [low, high],
+        "fitted": fitted,
+        "error": (fitted - middle) / (PACE_S + middle),
+    }

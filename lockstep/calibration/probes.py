@@ -13,7 +13,7 @@ _LEAST = 3  # exchanges, if the largest messages take long
 _MOST_S = 4.0  # that a run may take, whatever is in it
 
 _CROWD, _MOST_CROWDED = 6, 48  # processes for each core, and at most
-_CROWD_SIZES = (1, 1000, 5000, 20_000)  # values in a message
+_CROWD_SIZES = (1, 1000, 2500, 5000, 10_000, 20_000)  # values in a message
 _LONGER = 3  # as for half a second after their start many processes are slower
 
 ONE, FAN_OUT, BACKLOG = "1 worker, 1 value", "2 workers at a barrier, 1 value", "8 messages in a row"

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 import lockstep
+from lockstep.calibration import crowd as crowd_found
 from lockstep.calibration import hosts, network, path, readings
 from lockstep.calibration.estimates import Estimates
 from lockstep.calibration.hosts import run_on
@@ -101,18 +102,21 @@ def test_an_update_touches_what_the_simulator_counts() -> None:
 
 
 @pytest.mark.parametrize("update_us", [30, 150])
-@pytest.mark.parametrize("message_us", [90, 170])
+@pytest.mark.parametrize(("message_us", "large_us"), [(90, 0), (170, 0), (170, 40)])
 def test_what_messages_take_of_the_cores_is_read_off_what_processes_took(
-    message_us: int, update_us: int, monkeypatch: pytest.MonkeyPatch
+    message_us: int, large_us: int, update_us: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """130 us of a message are overheads, and the rest is both ends'; if it took less, overheads have less.
 
-    A step takes 400 us besides, which count for no message, nor does an update: 150 us where processes have
-    slept, and there perhaps less, of hardly any bytes and so of each.
+    One of more than a train takes more. A step takes 400 us besides, which count for no message, nor does an
+    update: 150 us where processes have slept, and there perhaps less, of hardly any bytes and so of each.
     """
-    monkeypatch.setattr(network, "cores", lambda: 2)
-    alone, *talking = crowd = crowded(1, 12.5e6, 0.05)
-    measured = synthetic(crowd, SHAPED)
+    monkeypatch.setattr(crowd_found, "cores", lambda: 2)
+    alone, *talking = crowd = crowded(
+        1, 12.5e6, 0.1
+    )  # s: the last steps, of which only a part is there, count less
+    known = {**SHAPED, "network.burst.train": 5792.0}
+    measured = synthetic(crowd, known)
     core_s = {}
     for name, (table, _) in measured.items():
         sent = table[table["event"] == "message"]["nbytes"]
@@ -122,9 +126,10 @@ def test_what_messages_take_of_the_cores_is_read_off_what_processes_took(
         update_s = (work["end"] - work["start"]).sum() - len(work) * (150 - update_us) * 1e-6
         if name == alone:
             table.loc[work.index, "end"] -= (150 - update_us) * 1e-6
-        core_s[name] = [(400 * steps + message_us * len(sent) + 0.014 * sent.sum()) * 1e-6 + update_s] * 2
-    before = Estimates(SHAPED, {}, {"network": {"probes": []}})
-    found = network.shared_by(before, crowd, measured, core_s)
+        of_messages = message_us * len(sent) + 0.014 * sent.sum() + large_us * (sent > 5792).sum()
+        core_s[name] = [(400 * steps + of_messages) * 1e-6 + update_s] * 2
+    before = Estimates(known, {}, {"network": {"probes": []}})
+    found = crowd_found.with_processing(before, crowd, measured, core_s)
     each = {key.removeprefix("network.processing."): value for key, value in found.settings.items()}
     close = 1e-6 if update_us == 150 else 3e-3  # there 0.1 us for 48 B, too, count as overhead
     assert each["per_message"] == pytest.approx(max(0, message_us - 130) / 2 * 1e-6, rel=close)
@@ -132,6 +137,10 @@ def test_what_messages_take_of_the_cores_is_read_off_what_processes_took(
     assert each["update"] == pytest.approx(update_us * 1e-6, rel=close)
     assert each["per_byte"] == pytest.approx(7e-9, rel=close)
     assert each["gradient"] == pytest.approx(4e-4, rel=close)
+    assert each.get("per_large_message", 0.0) == pytest.approx(
+        large_us / 2 * 1e-6, rel=close, abs=5e-8
+    )  # of these 0.1 us
+    assert each.get("large", 5792.0) == 5792.0
     assert each["cores"] == 2
     assert [row["probe"] for row in found.evidence["network"]["probes"]] == talking
 

@@ -73,6 +73,8 @@ BASE: dict[str, Any] = {
                 "update": "9 us",
                 "per_message": "50 us",
                 "per_byte": "5 ns",
+                "per_large_message": "20 us",
+                "large": "6 kB",
                 "cold": "400 us",
                 "cold_after": "10 ms",
                 "gradient": "1 ms",

@@ -47,6 +47,14 @@ def test_a_message_is_there_when_the_network_and_both_its_ends_are_done(
     assert found == pytest.approx(STEPS * max(400e-6 + 1e-3, work * max(1, 2 * WORKERS / cores)), rel=1e-9)
 
 
+@pytest.mark.parametrize(("nbytes", "more"), [(4, 0.0), (400, 0.0), (404, 3e-3)])
+def test_a_large_message_takes_more_at_each_end(nbytes: int, more: float) -> None:
+    """16 ends on one core, as above."""
+    costs = {"per_message": "1 ms", "per_large_message": "3 ms", "large": "400 B", "cores": 1}
+    found = exchange_s(ring(nbytes // 4 * WORKERS, latency="1 ms", processing=costs))
+    assert found == pytest.approx(STEPS * (1e-3 + more) * 2 * WORKERS, rel=1e-9)
+
+
 def test_an_end_that_had_no_message_for_a_while_takes_longer() -> None:
     """An answer begins 1 ms after the start, a gradient takes 10 ms; the push has both ends on one core."""
     costs = {"cold": "2 ms", "cold_after": "10 ms", "cores": 1}
