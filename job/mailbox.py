@@ -11,7 +11,10 @@ Waiting = tuple[str | None, int | None, int | None, Event]
 
 
 class Mailbox:
-    """Of one node. `waiting`: who was first is first."""
+    """Of one node. `waiting`: receives that wait, the oldest first.
+
+    One of them may be of a collective that other messages end: those of the group's news.
+    """
 
     __slots__ = ("_breaking", "mail", "waiting")
 
@@ -20,8 +23,8 @@ class Mailbox:
         self.waiting: list[Waiting] = []
         self._breaking: tuple[Group, Event] | None = None  # whose messages end waiting for one
 
-    def take_in(self, message: Message) -> bool:
-        """Hand a message to who has waited longest for it, or keep it; whether it is kept."""
+    def hand_over_or_keep(self, message: Message) -> bool:
+        """Give a message to the receive that has waited longest for it; whether there was none."""
         kind, sender = message.kind, message.sender
         for place, (wanted, by, part, event) in enumerate(self.waiting):
             if (  # matches, without a call
@@ -72,15 +75,15 @@ class Mailbox:
         if group.breaks and any(map(group.broken_by, self.mail or ())):
             raise Broken
 
-    def tell(self, message: Message) -> None:
-        """End waiting in a collective if it is such a message that has come."""
+    def break_off(self, message: Message) -> None:
+        """End waiting in a collective if this message, which has come, is news of its group."""
         if self._breaking is not None and self._breaking[0].broken_by(message):
             (_, event), self._breaking = self._breaking, None
             self.waiting = [each for each in self.waiting if each[3] is not event]
             event.happen()
 
-    def has(self, kind: str | None = None) -> bool:
-        """Whether a message of a kind, or any, is there."""
+    def arrived(self, kind: str | None = None) -> bool:
+        """See `strategies.Node`."""
         return any(matches(message, kind) for message in self.mail or ())
 
     def forget_parts(self, since: int) -> None:

@@ -1,6 +1,7 @@
 """A node of a running job, on any engine: what every operation of the strategy language means.
 
-Identity, mailbox, counters and records are here; time, messages and the device are the port's (job/port.py).
+Identity, counters and records are here, the rest of its state is in its parts (mailbox, busy, passes); time,
+messages and the device are the port's (job/port.py).
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -40,7 +41,7 @@ class Node:
         *("step", "epoch", "budget", "loss", "memory", "stage", "micro_batches", "passes", "concatenate"),
         *("add_parts", "vector", "port", "clock", "recorder", "ending", "snapshots", "arithmetic", "owner"),
         *("program_ended", "collectives", "computing", "mailbox", "interrupt", "busy", "met", "saved"),
-        *("keep", "forget", "noted", "_every", "_write_s", "touching", "matrices", "is_worker", "at_once"),
+        *("keep", "forget", "noted", "_every", "_write_s", "touching", "matrices"),
         *("_notices", "_leaves_at", "rejoins", "goes_on", "receive", "receive_among", "arrived"),
     )
 
@@ -100,7 +101,8 @@ class Node:
         self.met: dict[Group, int] = {}  # collectives in which it was a member of a group
         self.computing: dict[int, float] = {}  # whose end is not known: when the gradient of a step was begun
         self.mailbox = mailbox = Mailbox()
-        self.receive, self.receive_among, self.arrived = mailbox.receive, mailbox.receive_among, mailbox.has
+        self.receive, self.arrived = mailbox.receive, mailbox.arrived  # without a call between
+        self.receive_among = mailbox.receive_among
         for worker, (since, until) in plan.presence.items():
             if plan.has_servers:
                 absent = since > incarnation.start and worker in role.children
@@ -110,9 +112,8 @@ class Node:
                 mailbox.put(Message("leave", worker))
         self._leaves_at = plan.presence.get(rank, ALWAYS)[1]
         self.interrupt: tuple[str, Event] | None = None  # what ends a gradient that is under way
-        self.busy = Busy()
-        self.is_worker = role.kind == "worker"
-        self.at_once = not self.is_worker and arithmetic.finish is None  # work takes no time that counts
+        is_worker = role.kind == "worker"
+        self.busy = Busy(is_worker, at_once=not is_worker and arithmetic.finish is None)
 
     def _noticing(self, plan: Plan, since: float) -> "Notices | None":
         from lockstep.job.recovery import Notices  # with all that goes wrong, which most runs do without
@@ -170,11 +171,11 @@ class Node:
         self.recorder.message(
             message.sender, self.rank, arrival.start, arrival.left_at, self.clock.now, kind, arrival.nbytes
         )
-        if not self.mailbox.take_in(message):
+        if not self.mailbox.hand_over_or_keep(message):
             return
         if self.interrupt is not None and self.interrupt[0] == kind:
             self._stop_computing(False)
-        self.mailbox.tell(message)
+        self.mailbox.break_off(message)
 
     # ---------------------------------------------------------------- gradients
 

@@ -146,7 +146,7 @@ class Processing(Section):
     slow to begin. `update`: the same of `cluster.apply_overhead`.
     An end whose process had no message for t s takes t ÷ (t + `cold_after`) of `cold` more: others had its
     core and caches meanwhile.
-    A message of more than `large` bytes takes `per_large_message` more: its parts are dealt with one by one.
+    A message of more than `large` bytes takes `per_large_message` more: it comes in parts.
     `cores`: of the one machine that stands for all hosts, as a testbed's does, or as many as would do its
     work if none were ever idle while work waits at another, such as 1.9 of 2. Without it messages share each
     host's `cores_per_host` with all that is computed there. That machine's gradients are only waited for, or
@@ -161,23 +161,25 @@ class Processing(Section):
     per_message: Duration = Field(0.0, description="core time at each end, such as '50 us'")
     per_byte: Duration = Field(0.0, description="core time at each end, such as '5 ns'")
     per_large_message: Duration = Field(0.0, description="more core time at each end, such as '20 us'")
-    large: Size = Field(0.0, description="what a message is larger than to take it, such as '6 kB'")
+    large: PositiveSize | None = Field(None, description="a message of more takes that, such as '6 kB'")
     cold: Duration = Field(0.0, description="more core time after a long pause, such as '400 us'")
     cold_after: PositiveDuration = Field(0.01, description="pause after which it is half of that")
-    cores: Annotated[float, Field(ge=0.5, le=1e6)] | None = None
+    cores: Annotated[float, Field(ge=1, le=1e6)] | None = Field(None, description="such as 2, or 1.9")
     gradient: Duration = Field(
         0.0, description="core time that a gradient really takes there, such as '4 ms'"
     )
 
     def at_an_end(self, nbytes: float) -> float:
-        """Core-seconds that a message of so many bytes takes at each of its ends, besides overheads."""
-        more = self.per_large_message if nbytes > self.large else 0.0
+        """Core-seconds that a message of so many bytes takes at an end, besides overheads and `cold`."""
+        more = self.per_large_message if self.large is not None and nbytes > self.large else 0.0
         return self.per_message + self.per_byte * nbytes + more
 
     @model_validator(mode="after")
-    def _gradients_have_cores(self) -> Self:
+    def _agrees(self) -> Self:
         if self.gradient and self.cores is None:
             fail("needs cores: those of the one machine that stands for all hosts", "gradient")
+        if self.per_large_message and self.large is None:
+            fail("needs large: the size that such a message exceeds", "per_large_message")
         return self
 
 

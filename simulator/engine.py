@@ -113,7 +113,7 @@ class Simulation:
         self._apply_overhead, self._memory_bandwidth = cluster.apply_overhead, cluster.memory_bandwidth or inf
         self._codecs: dict[Any, CodecCost] = cluster.codecs
         self.costs: dict[tuple[int, str, bool, float], Cost] = {}  # of work: bytes, codec, decoding, speed
-        if self.work_takes_time and any(map(self.sharing.of_work, range(len(plan.roles)))):
+        if self.work_takes_time and any(map(self.sharing.work_of, range(len(plan.roles)))):
             by_ring = False  # nobody knows beforehand how long an addition takes
         self.rings = Rings(self) if by_ring else None
         self.alone = Alone(self)

@@ -58,7 +58,7 @@ class VirtualPort:
         sharing = simulation.sharing
         self._cores = sharing.gradients if sharing.gradients.shared(rank) else None
         self._bare = self._cores is None and sharing.machine is None  # nobody can hold a gradient up
-        for_work = sharing.of_work(rank)
+        for_work = sharing.work_of(rank)
         self._work = None if for_work is None else InTurn(for_work, rank)
 
     def tell_time(self) -> float:
@@ -107,7 +107,7 @@ class VirtualPort:
             happening = self._cores.compute(self.rank, milestones)
         if (machine := simulation.sharing.machine) is not None:
             done = [max(0.0, at - waited) / computing if computing else 1.0 for at in milestones]
-            computed = machine.compute(self.rank, [simulation.sharing.really_s * part for part in done])
+            computed = machine.compute(self.rank, [simulation.sharing.gradient_s * part for part in done])
             happening = list(map(both, happening, computed))
         events = dict(zip(milestones, happening, strict=True))
         end = now + duration if self._bare else None

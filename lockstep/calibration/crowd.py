@@ -18,81 +18,94 @@ Measured = Mapping[str, Sequence[pd.DataFrame]]  # the records of each probe's r
 CoreSeconds = Mapping[str, Sequence[float]]  # that each of these took
 _LEAST_S = 1e-9  # a profile's core-seconds of overheads must be above 0
 _CORES = f"{path.PROCESSING}cores"
-_CLOSE = 0.01  # to which the number of cores is found
+_CLOSE = 0.005  # of all cores, to which their number is found
 
 
 def with_processing(
     estimates: Estimates, crowd: Probes, measured: Measured, core_s: CoreSeconds
 ) -> Estimates:
-    """The same with `network.processing`.
-
-    A step takes some of the cores, too, which a probe without messages tells, and also what a process takes
-    for an update of hardly any bytes. What is no overhead of messages is shared out evenly between their
-    ends. Overheads were measured in processes that had slept. If crowded ones take less of a core, the rest
-    is waiting. A message longer than a train wakes its receiver again. All that work takes longer than so
-    many cores would need that are never idle: it is done by `cores`, which are less than there are.
-    """
-    known = estimates.settings
+    """The same with `network.processing`, and a row of evidence for each probe with messages."""
+    known = {key: value for key, value in estimates.settings.items() if "intra_host" not in key}
     large = known.get(f"{path.BURST}train", inf)
-    talking = [name for name in crowd if any(_counted(table)[1] for table in measured[name])]
-    taken = np.array([seconds for name in crowd for seconds in core_s[name]])
-    columns = np.array([_counted(table, large) for name in crowd for table in measured[name]], float)
-    if not talking or not (taken > 0).all() or not columns[:, 0].all():
+    counts = {name: np.array([_counted(table, large) for table in measured[name]], float) for name in crowd}
+    talking = [name for name in crowd if counts[name][:, 1].any()]
+    taken = {name: np.array(core_s[name]) for name in crowd}
+    steps = np.concatenate([rows[:, 0] for rows in counts.values()])
+    if not talking or not steps.all() or not all((seconds > 0).all() for seconds in taken.values()):
         return estimates
-    alone = next(name for name in crowd if name not in talking)
+    found = _costs(known, crowd, measured, counts, taken)
+    exchanges = {name: [readings.exchanges_s(records) for records in measured[name]] for name in talking}
+    seen = {name: crowd[name] for name in talking if sum(map(len, exchanges[name])) >= path.LEAST}
+    found[_CORES] = _cores(seen, exchanges, {**known, **found, _CORES: float(cores())})
+    simulated = path.simulated(seen, {**known, **found})
+    evidence = {key: dict(value) for key, value in estimates.evidence.items()}
+    rows = [path.row(name, exchanges[name], simulated[name]) for name in seen]
+    evidence["network"]["probes"] = [*evidence["network"]["probes"], *rows]
+    return Estimates({**estimates.settings, **found}, estimates.intervals, evidence)
+
+
+def _costs(
+    known: Mapping[str, float],
+    crowd: Probes,
+    measured: Measured,
+    counts: Mapping[str, np.ndarray],
+    taken: Mapping[str, np.ndarray],
+) -> dict[str, float]:
+    """What messages, and steps, take of cores, by key: least squares of relative errors.
+
+    `counts`: a row for each run of a probe, as by `_counted`; `taken`: its core-seconds. The probe without
+    messages tells what a step takes, and also what a process takes for an update of hardly any bytes. What is
+    no overhead of messages is shared out evenly between their ends. Overheads were measured in processes that
+    had slept: if crowded ones take less of a core, the rest is waiting. A message longer than a train wakes
+    its receiver again.
+    """
+    alone = next(name for name in crowd if not counts[name][:, 1].any())
     update_s = min(_update_s(measured[alone]), known["apply_overhead"])
-    of_path = {key: value for key, value in known.items() if "intra_host" not in key}
-    hot = {**of_path, "apply_overhead": update_s}
-    lasts_s = {name: path.update_s(probe, hot) for name, probe in crowd.items()}
-    updates = [lasts_s[name] * (table["event"] == "work").sum() for name in crowd for table in measured[name]]
+    of_busy_processes = {**known, "apply_overhead": update_s}
+    of_updates = []
+    for name, probe in crowd.items():
+        each_s = path.update_s(probe, of_busy_processes)
+        of_updates += [each_s * (table["event"] == "work").sum() for table in measured[name]]
+    core_s = np.concatenate([taken[name] for name in crowd])
+    columns = np.concatenate([counts[name] for name in crowd]) / core_s[:, None]
+    units = np.maximum(columns.max(axis=0), np.finfo(float).tiny)  # bytes are many more than steps
+    solution, _ = nnls(columns / units, 1 - np.array(of_updates) / core_s)
+    step_s, message_s, byte_s, large_s = (solution / units).tolist()
     overheads = known["network.message_overhead"] + known["network.receive_overhead"]
-    relative = columns / taken[:, None]  # so that relative errors count
-    units = np.maximum(
-        relative.max(axis=0), np.finfo(float).tiny
-    )  # nnls stops early where columns differ much
-    found_s, _ = nnls(relative / units, 1 - np.array(updates) / taken)
-    step_s, message_s, byte_s, large_s = (found_s / units).tolist()
+    large = known.get(f"{path.BURST}train")
     found = {
         "overheads": max(min(message_s, overheads), _LEAST_S),
         "update": max(update_s, _LEAST_S),
         "per_message": max(0.0, message_s - overheads) / 2,
         "per_byte": byte_s / 2,
         "gradient": step_s,
-        "cores": float(cores()),
     }
-    if large_s:
+    if large is not None:
         found |= {"per_large_message": large_s / 2, "large": large}
-    processing = {f"{path.PROCESSING}{key}": value for key, value in found.items()}
-    exchanges = {name: [readings.exchanges_s(records) for records in measured[name]] for name in talking}
-    exchanges = {name: runs for name, runs in exchanges.items() if sum(map(len, runs)) >= path.LEAST}
-    seen = {name: crowd[name] for name in exchanges}
-    processing[_CORES] = _cores(seen, exchanges, {**of_path, **processing})
-    simulated = path.simulated(seen, {**of_path, **processing})
-    evidence = {key: dict(value) for key, value in estimates.evidence.items()}
-    rows = [path.row(name, runs, simulated[name]) for name, runs in exchanges.items()]
-    evidence["network"]["probes"] = [*evidence["network"]["probes"], *rows]
-    return Estimates({**known, **processing}, estimates.intervals, evidence)
+    return {f"{path.PROCESSING}{key}": value for key, value in found.items()}
 
 
 def _cores(
-    probes: Probes, exchanges: Mapping[str, Sequence[np.ndarray]], at_most: Mapping[str, float]
+    probes: Probes, exchanges: Mapping[str, Sequence[np.ndarray]], settings: Mapping[str, float]
 ) -> float:
-    """With how many cores simulated steps last as long as the measured ones on average; not more than all.
+    """How many cores, none of them ever idle in vain, do that work in the time that it took; at most all.
 
-    `at_most`: the settings of a cluster where none is ever idle in vain.
+    With so many, logarithms of simulated steps differ least from those of measured ones (their means).
     """
     steps = np.array([PACE_S + np.concatenate(exchanges[name]).mean() for name in probes])
 
-    def off(number: float) -> float:
-        found = path.simulated(probes, {**at_most, _CORES: number})
+    def misfit(number: float) -> float:
+        found = path.simulated(probes, {**settings, _CORES: number})
         lasts = np.array([PACE_S + found[name] for name in probes])
         return float((np.log(lasts / steps) ** 2).sum())
 
-    all_of_them = at_most[_CORES]
-    best = minimize_scalar(
-        off, bounds=(all_of_them / 2, all_of_them), method="bounded", options={"xatol": _CLOSE}
-    )
-    return all_of_them if off(all_of_them) <= best.fun else float(best.x)
+    all_of_them = settings[_CORES]
+    least = max(1.0, all_of_them / 2)
+    if least == all_of_them:
+        return all_of_them
+    options = {"xatol": _CLOSE * all_of_them}
+    best = minimize_scalar(misfit, bounds=(least, all_of_them), method="bounded", options=options)
+    return all_of_them if misfit(all_of_them) <= best.fun else float(best.x)
 
 
 def _update_s(tables: Sequence[pd.DataFrame]) -> float:
@@ -101,7 +114,7 @@ def _update_s(tables: Sequence[pd.DataFrame]) -> float:
     return float((work["end"] - work["start"]).median())
 
 
-def _counted(records: pd.DataFrame, large: float = inf) -> tuple[int, int, float, int]:
+def _counted(records: pd.DataFrame, large: float) -> tuple[int, int, float, int]:
     """How many steps, messages, bytes of messages, and messages of more than `large` bytes."""
     nbytes = records["nbytes"][records["event"] == "message"]
     steps = int((records["event"] == "gradient").sum())

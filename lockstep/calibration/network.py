@@ -59,7 +59,8 @@ def measure(
     `memory_bandwidth`, and of a machine with few cores `network.processing`; on a testbed `network.jitter`,
     and what is known of its cables: `.goodput`, `.queue` and `.burst`; elsewhere `network.bandwidth`, on
     the loopback `.intra_host.bandwidth` and `.intra_host.latency` too.
-    A minute and a half. Raises ScenarioError for what cannot be measured here, RunFailed if a process dies.
+    Two and a half minutes. Raises ScenarioError for what cannot be measured here, RunFailed if a process
+    dies.
     """
     check(testbed, hosts)
     chosen = all_probes(testbed, bool(hosts), rate)

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 import lockstep
-from lockstep.calibration import crowd as crowd_found
+from lockstep.calibration import crowd as of_many
 from lockstep.calibration import hosts, network, path, readings
 from lockstep.calibration.estimates import Estimates
 from lockstep.calibration.hosts import run_on
@@ -111,7 +111,7 @@ def test_what_messages_take_of_the_cores_is_read_off_what_processes_took(
     One of more than a train takes more. A step takes 400 us besides, which count for no message, nor does an
     update: 150 us where processes have slept, and there perhaps less, of hardly any bytes and so of each.
     """
-    monkeypatch.setattr(crowd_found, "cores", lambda: 2)
+    monkeypatch.setattr(of_many, "cores", lambda: 2)
     alone, *talking = crowd = crowded(
         1, 12.5e6, 0.1
     )  # s: the last steps, of which only a part is there, count less
@@ -129,7 +129,7 @@ def test_what_messages_take_of_the_cores_is_read_off_what_processes_took(
         of_messages = message_us * len(sent) + 0.014 * sent.sum() + large_us * (sent > 5792).sum()
         core_s[name] = [(400 * steps + of_messages) * 1e-6 + update_s] * 2
     before = Estimates(known, {}, {"network": {"probes": []}})
-    found = crowd_found.with_processing(before, crowd, measured, core_s)
+    found = of_many.with_processing(before, crowd, measured, core_s)
     each = {key.removeprefix("network.processing."): value for key, value in found.settings.items()}
     close = 1e-6 if update_us == 150 else 3e-3  # there 0.1 us for 48 B, too, count as overhead
     assert each["per_message"] == pytest.approx(max(0, message_us - 130) / 2 * 1e-6, rel=close)
@@ -137,12 +137,21 @@ def test_what_messages_take_of_the_cores_is_read_off_what_processes_took(
     assert each["update"] == pytest.approx(update_us * 1e-6, rel=close)
     assert each["per_byte"] == pytest.approx(7e-9, rel=close)
     assert each["gradient"] == pytest.approx(4e-4, rel=close)
-    assert each.get("per_large_message", 0.0) == pytest.approx(
-        large_us / 2 * 1e-6, rel=close, abs=5e-8
-    )  # of these 0.1 us
-    assert each.get("large", 5792.0) == 5792.0
+    assert each["per_large_message"] == pytest.approx(large_us / 2 * 1e-6, rel=close, abs=5e-8)
+    assert each["large"] == 5792.0
     assert each["cores"] == 2
     assert [row["probe"] for row in found.evidence["network"]["probes"]] == talking
+
+
+@pytest.mark.parametrize(("there_are", "in_use"), [(2, 1.7), (2, 2.0), (4, 2.3), (1, 1.0)])
+def test_cores_that_are_idle_while_work_waits_are_found(there_are: int, in_use: float) -> None:
+    """From how long steps take, of messages whose costs are known."""
+    talking = dict(list(crowded(1, 12.5e6, 0.1).items())[2:5])
+    costs = {"per_message": 3e-4, "per_byte": 2e-8, "gradient": 4e-4, "cores": in_use}
+    settings = {**SHAPED, **{f"network.processing.{key}": value for key, value in costs.items()}}
+    exchanges = {name: [np.full(5, seconds)] for name, seconds in path.simulated(talking, settings).items()}
+    found = of_many._cores(talking, exchanges, {**settings, "network.processing.cores": float(there_are)})
+    assert found == pytest.approx(in_use, abs=0.01 * there_are)
 
 
 def messages(*rows: tuple[int, int, float, float]) -> pd.DataFrame:

@@ -29,8 +29,8 @@ def exchange_s(of: Scenario) -> float:
     return lockstep.simulate(of).metrics["duration_s"] - 0.01
 
 
-@pytest.mark.parametrize("cores", [1, 2, 3, 8, 20])
-def test_overheads_of_all_take_turns_on_the_cores(cores: int) -> None:
+@pytest.mark.parametrize("cores", [1, 1.9, 2, 3, 8, 20])
+def test_overheads_of_all_take_turns_on_the_cores(cores: float) -> None:
     found = exchange_s(ring(latency="1 ms", message_overhead="2 ms", processing={"cores": cores}))
     assert found == pytest.approx(STEPS * (max(1.0, WORKERS / cores) * 2e-3 + 1e-3), rel=1e-9)
 
@@ -97,9 +97,11 @@ def test_messages_slow_the_gradients_of_their_host() -> None:
     assert (rows["end"] - rows["start"]).tolist() == pytest.approx([0.02, 0.034], rel=1e-9)
 
 
-def test_messages_need_cores() -> None:
+def test_costs_that_lack_something_are_refused() -> None:
     with pytest.raises(ValidationError, match=r"needs cores; give cluster\.cores_per_host, or cores here"):
         ring(processing={"per_byte": "1 ns"})
+    with pytest.raises(ValidationError, match="needs large: the size that such a message exceeds"):
+        ring(processing={"per_large_message": "1 us", "cores": 2})
 
 
 def test_bytes_are_dealt_with_as_they_come() -> None:

@@ -204,14 +204,17 @@ def test_profiles_of_one_bandwidth_are_their_mean(few: list[Point]) -> None:
         return Profile.model_validate({"profile": 1, "bandwidth": rate, "cluster": {"network": network}})
 
     cost = {"per_message": "10 us", "per_byte": "4 ns", "cores": 2}
-    other = {"per_message": "14 us", "per_byte": "8 ns", "cores": 2}
+    other = {"per_message": "14 us", "per_byte": "8 ns", "cores": 1.8}
+    other |= {"per_large_message": "8 us", "large": "6 kB"}
     before = profile("50 Mbit/s", "1 ms", processing=cost)
     after = profile("50 Mbit/s", "3 ms", processing=other, jitter={"deviation": "2 us"})
     network = with_profile(few[0], [before, profile("20 Mbit/s", "9 ms"), after]).cluster.network
     assert network.latency == pytest.approx(2e-3)
     assert network.processing is not None
     costs_found = network.processing.per_message, network.processing.per_byte, network.processing.cores
-    assert costs_found == (pytest.approx(12e-6), pytest.approx(6e-9), 2)
+    assert costs_found == (pytest.approx(12e-6), pytest.approx(6e-9), pytest.approx(1.9))
+    assert network.processing.per_large_message == pytest.approx(4e-6)  # the first has none
+    assert network.processing.large == 6000
     assert network.jitter is not None  # which only one has
     assert network.jitter.deviation == pytest.approx(2e-6)
     assert with_profile(few[0], [before]).cluster.network.latency == pytest.approx(1e-3)
