@@ -4,9 +4,9 @@ A message's overheads are seconds of its sender and its receiver, one message af
 a core busy for `overheads` core-seconds of their sum; for the rest the process only waits.
 At each of its two ends it takes `per_message` + `per_byte` x bytes core-seconds more while it is on its way
 (and `per_large_message`, if it has more than `large` bytes), one message after another on each connection; it
-is there when these are done and it has arrived. An end
-whose process had no message for a while takes longer: `cold`. Whoever works on a machine shares its cores
-(cores.py): an idle machine's messages take no longer than without them.
+is there when these are done and it has arrived. An end whose process had no message for a while takes longer:
+`cold`. Whoever works on a machine shares its cores (cores.py): an idle machine's messages take no longer than
+without them.
 
 Bytes are dealt with as they come. So while a message is on its way an end takes the part of a core with which
 it gets done when the network does, as far as that is known when the message begins. Where the network is done

@@ -112,9 +112,7 @@ def test_what_messages_take_of_the_cores_is_read_off_what_processes_took(
     update: 150 us where processes have slept, and there perhaps less, of hardly any bytes and so of each.
     """
     monkeypatch.setattr(of_many, "cores", lambda: 2)
-    alone, *talking = crowd = crowded(
-        1, 12.5e6, 0.1
-    )  # s: the last steps, of which only a part is there, count less
+    alone, *talking = crowd = crowded(1, 12.5e6, 0.1)
     known = {**SHAPED, "network.burst.train": 5792.0}
     measured = synthetic(crowd, known)
     core_s = {}
