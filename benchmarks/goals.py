@@ -32,7 +32,7 @@ import lockstep
 from lockstep import ScenarioError
 from lockstep.job.plan import Plan
 from lockstep.simulator.engine import Simulation
-from lockstep.simulator.jit import able
+from lockstep.simulator.jit import installed
 from lockstep.workloads import build, deterministic_threads
 
 TURNS = 3
@@ -319,7 +319,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="PART", help="only rows with this in their names")
     parser.add_argument("--large", action="store_true", help="also what takes minutes")
     given = parser.parse_args()
-    solver = "numba" if able() else "Python"
+    solver = "numba" if installed() else "Python"
     print(f"{platform.platform()}, Python {platform.python_version()}, links solved by {solver}")
     simulation_s(*star(16, steps=7000))  # so much that what numba compiles is loaded from here on
     print(f"Ratios: median [least, most] of {TURNS}")

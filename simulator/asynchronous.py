@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 class Asynchronous(Loop):
     """The state of such a run: see asynchronous_kernel.py."""
 
+    kernel: ClassVar = "asynchronous_kernel"
     instead: ClassVar = "cluster.servers.count", "give fewer, or fewer workers"
 
     @staticmethod
@@ -49,6 +50,7 @@ class Asynchronous(Loop):
         self._of_servers[[kernel.HAS, kernel.BUSY]] = 0
         self._busy, self._ready = np.zeros((3, s)), np.zeros(w + s)
         self._of_servers[kernel.SHARD], self._busy[kernel.TAKES] = self._sizes()
+        self._columns = self._rows[:-1]  # work is nothing that is recorded
         self._start(workers)
 
     @classmethod
@@ -69,9 +71,9 @@ class Asynchronous(Loop):
         return shard, [port.cost(passes * nbytes).seconds for port, nbytes in zip(ports, shard, strict=True)]
 
     def _advance(self, until: float, overhead: float, waits: float, each: int, together: int) -> int:
-        found: int = self._states.run(
+        found: int = self._run(
             *(until, overhead, waits, each, together, self._queue, self._whole, self._real, self._net),
-            *(self._workers, self._of_servers, self._busy, self._ready, self._draws, self._rows[:-1]),
+            *(self._workers, self._of_servers, self._busy, self._ready, self._draws, self._columns),
         )
         return found
 

@@ -7,7 +7,6 @@ workers * servers more the way down.
 """
 
 from math import inf
-from typing import Any
 
 from lockstep.simulator.flows_kernel import (
     APPLIED,
@@ -34,8 +33,7 @@ from lockstep.simulator.flows_kernel import (
     take,
     wake,
 )
-from lockstep.simulator.jit import compiled, inlined
-from lockstep.simulator.kernel import Ints, Rows
+from lockstep.simulator.jit import Floats, Ints, Reals, Wholes, compiled, inlined
 from lockstep.simulator.lent import lent
 from lockstep.simulator.loop_kernel import (
     AT,
@@ -64,8 +62,8 @@ from lockstep.simulator.loop_kernel import (
 )
 from lockstep.simulator.queues_kernel import over, start
 
-Floats = Any  # an array of shape (n,), float64
-Columns = Any  # of messages, gradients and updates: whole numbers of their records, and times, in rows
+Record = tuple[Wholes, Reals]  # whole numbers, and times, in rows
+Columns = tuple[Record, Record, Record]  # of messages, gradients and updates
 
 PULL, PUSH, PARAMETERS, LEAVE = range(4)  # kinds of messages
 # More of `fw`, of connections: the kind of the message there, the version in it, the next in the mail, and
@@ -115,11 +113,11 @@ def run(
     whole: Ints,
     real: Floats,
     net: Net,
-    workers: Rows,
-    servers: Rows,
-    busy: Rows,
+    workers: Wholes,
+    servers: Wholes,
+    busy: Reals,
     ready: Floats,
-    draws: Rows,
+    draws: Reals,
     rows: Columns,
 ) -> int:
     """Let time pass until the run is over, or Python has something to do: which of these.

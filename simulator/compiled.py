@@ -13,6 +13,7 @@ import numpy as np
 from lockstep.simulator.errors import SimulationError
 from lockstep.simulator.filling import Order
 from lockstep.simulator.links import Flow, Link
+from lockstep.simulator.native import native
 
 _LONG = 1 << 14  # so many flows may come and go before the arrays hear of it
 
@@ -24,9 +25,10 @@ class Compiled:
 
     def __init__(self, everywhere: bool) -> None:
         """everywhere: whether anybody wants to hear of links that hold nobody back."""
-        from lockstep.simulator import kernel  # imports numba: half a second
+        from lockstep.simulator import kernel
 
         self._kernel: Any = kernel
+        self._solve: Any = native("kernel", "solve") or kernel.solve
         self._everywhere = everywhere
         self._links: list[Link] = []
         self._begin(1)
@@ -41,7 +43,8 @@ class Compiled:
         self._flows: list[Flow] = []  # by number; of one that is free, the last that had it
         self._numbers: dict[Flow, int] = {}
         self._free: list[int] = []
-        self._lr, self._lw = np.empty((4, 0)), np.empty((7, 0), np.int64)
+        kernel = self._kernel
+        self._lr, self._lw = np.empty((kernel.LINK_REALS, 0)), np.empty((kernel.LINK_WHOLES, 0), np.int64)
         self._fw, self._ew = np.empty((5, 0), np.int64), np.empty((3, 0), np.int64)
 
     def note(self, *flows: Flow) -> None:
@@ -65,15 +68,15 @@ class Compiled:
             self.limit(link)
         places = [link.place for link in changed]
         told = [np.array(each, np.int64) for each in (*news, places)]
-        found = self._kernel.solve(
-            *told, self._everywhere, self._shift, self._lr, self._lw, self._fw, self._ew
-        )
-        queue, rates, alone, self._moved, too_much = found
+        arrays, counts = (self._lr, self._lw, self._fw, self._ew), np.zeros(2, np.int64)
+        too_much = self._solve(*told, self._everywhere, self._shift, *arrays, counts)
         if too_much >= 0:
             raise SimulationError(f"{self._links[too_much].id.name} carries more than its capacity")
+        kernel, (n, moves) = self._kernel, counts.tolist()
+        queue, alone = self._lw[[kernel.QUEUE, kernel.ALONE], :n]
+        self._rates, self._moved = self._lr[kernel.RATE, queue].tolist(), self._fw[kernel.MOVED, :moves]
         links = [self._links[place] for place in queue.tolist()]
-        self._rates = rates.tolist()
-        self._alone: dict[Link, bool] = dict(zip(links, alone.tolist(), strict=True))
+        self._alone: dict[Link, int] = dict(zip(links, alone.tolist(), strict=True))
         return links
 
     def solve(self, order: Order) -> list[tuple[Flow, Link]]:
@@ -86,7 +89,7 @@ class Compiled:
 
     def alone(self, link: Link) -> bool:
         """See `Filling.alone`."""
-        return self._alone[link]
+        return bool(self._alone[link])
 
     def limit(self, link: Link) -> None:
         """Learn what a link can do now."""
@@ -141,9 +144,10 @@ class Compiled:
                 self._links.append(link)
 
     def _make_room(self) -> None:
-        flows, links = len(self._flows), len(self._links)
+        flows, links, kernel = len(self._flows), len(self._links), self._kernel
+        new = *kernel.NEW, *[0] * (kernel.LINK_WHOLES - len(kernel.NEW))
         self._ew, self._fw = _with_room(self._ew, flows << self._shift, -1), _with_room(self._fw, flows, -1)
-        self._lr, self._lw = _with_room(self._lr, links, 0), _with_room(self._lw, links, *self._kernel.NEW)
+        self._lr, self._lw = _with_room(self._lr, links, 0), _with_room(self._lw, links, *new)
 
 
 def _with_room(rows: np.ndarray, length: int, *empty: int) -> np.ndarray:

@@ -30,9 +30,9 @@ from lockstep.simulator.errors import SimulationError
 from lockstep.simulator.evenly import Even, search
 from lockstep.simulator.events import NORMAL, Aside, Timeout
 from lockstep.simulator.filling import Filling, Order
-from lockstep.simulator.jit import able
 from lockstep.simulator.links import Flow, Link, positive
 from lockstep.simulator.max_min import max_min
+from lockstep.simulator.native import native
 
 _LAST = EventPriority(9)  # after all other events of its instant
 _FEW = 6  # flows a link, on average: with fewer a part of the network is solved plainly
@@ -414,7 +414,7 @@ class Flows:
             assert found is not None
             found += [link for link in changed if not link.flows]
         Flows.solved += len(found)
-        if Flows.solved > _MUCH and able():
+        if Flows.solved > _MUCH and native("kernel", "solve"):
             self._compiled = Compiled(self.listened)
         return filling, found
 

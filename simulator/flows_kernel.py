@@ -8,24 +8,27 @@ before, and which they are. An entry stays when its flow is held elsewhere, as i
 """
 
 from math import inf
-from typing import Any
 
-from lockstep.simulator.jit import compiled, inlined
+from lockstep.simulator.jit import Floats, Ints, Reals, Wholes, compiled, inlined
 from lockstep.simulator.kernel import (
     AFTER,
+    ALONE,
     CAPACITY,
     COUNT,
     EARLIER,
     HEAD,
     LEFT,
+    LINK_REALS,
+    LINK_WHOLES,
     MET,
+    MOVED,
     OWNER,
     PATH,
+    QUEUE,
     RATE,
     REACHED,
     SIZE,
     SUSTAINED,
-    Ints,
     alone,
     append,
     fill,
@@ -33,15 +36,17 @@ from lockstep.simulator.kernel import (
     search,
 )
 
-Heap = Any  # three arrays of shape (n,): keys, numbers that are unique, and items
+Heap = tuple[Floats, Ints, Ints]  # keys, numbers that are unique, and items
 Queue = Heap  # of events: their instants, their order there, and what they are and of whom
-Net = Any  # a tuple: see above
+Net = tuple[int, Reals, Wholes, Reals, Wholes, Wholes, Heap]  # see above
 # More of `lr`: what the clock shows, since when, the bound, the next look, and bytes that have entered
-CLOCK, SINCE, BOUND, LOOK_AT, ENTERED = range(4, 9)
+CLOCK, SINCE, BOUND, LOOK_AT, ENTERED = range(LINK_REALS, LINK_REALS + 5)
 # of `lw`: where the heap begins, and its length; flows so far, whether it is the bottleneck of all its flows;
 # links that have changed since the last solution, and of each whether it has; above which its heap is tight
-BASE, LENGTH, USED, BOTTLENECK, CHANGES, AMONG, ENOUGH = range(7, 14)
-FIRST_TOLD, LAST_TOLD = range(14, 16)  # the messages that are told when rates change there (queues_kernel.py)
+BASE, LENGTH, USED, BOTTLENECK, CHANGES, AMONG, ENOUGH = range(LINK_WHOLES, LINK_WHOLES + 7)
+# the first and last of the messages that are told when rates change there (queues_kernel.py)
+FIRST_TOLD, LAST_TOLD = range(LINK_WHOLES + 7, LINK_WHOLES + 9)
+NET_REALS, NET_WHOLES = LINK_REALS + 5, LINK_WHOLES + 9  # rows of each
 # of `fw`: room for flows that are finished; how many had been held back when it came
 FINISHED, BORN = range(5, 7)
 LISTED, IS_TOLD = range(7, 9)  # messages that are told, in order, and whether each is
@@ -315,39 +320,41 @@ def look(link: int, now: float, net: Net) -> int:
 def solve(now: float, messages: int, queue: Queue, whole: Ints, net: Net) -> bool:
     """`Flows._solve`; False: a link carries more than it can. messages: how many may be told; 0: none."""
     shift, lr, lw, fr, fw, ew, _ = net
-    part = search(lw[CHANGES, : whole[CHANGED]], shift, lw, fw, ew)
+    n = search(lw[CHANGES, : whole[CHANGED]], shift, lw, fw, ew)
     for link in lw[CHANGES, : whole[CHANGED]]:
         lw[AMONG, link] = False
     whole[CHANGED] = 0
-    for link in part:
+    for at in range(n):
+        link = lw[QUEUE, at]
         lr[CLOCK, link] += lr[RATE, link] * (now - lr[SINCE, link])
         lr[SINCE, link] = now
         whole[WORK] += lw[SIZE, link]
-    moved = fill(part, shift, lr, lw, fw, ew)
-    is_alone = alone(part, shift, lr, lw, fw, ew)
-    for flow in moved:
+    moves = fill(n, shift, lr, lw, fw, ew)
+    alone(n, shift, lr, lw, fw, ew)
+    for flow in fw[MOVED, :moves]:
         if fw[EARLIER, flow] >= 0:
             rest = fr[DUE, flow] - lr[CLOCK, fw[EARLIER, flow]]
             fr[DUE, flow] = rest if rest > 0 else 0.0
-    for flow in moved:
+    for flow in fw[MOVED, :moves]:
         hold(fw[OWNER, flow], flow, lr[CLOCK, fw[OWNER, flow]] + fr[DUE, flow], whole, net)
         if messages:
             tell(flow % messages, now, queue, whole, net)
     right = True
-    for at in range(len(part)):
-        link = part[at]
+    for at in range(n):
+        link = lw[QUEUE, at]
         lw[REACHED, link] = lw[MET, link] = -1
         if lr[LEFT, link] < -1e-9 * lr[CAPACITY, link]:
             right = False
         if lw[COUNT, link]:
-            lr[BOUND, link], lw[BOTTLENECK, link] = 0.0, is_alone[at]
+            lr[BOUND, link], lw[BOTTLENECK, link] = 0.0, lw[ALONE, at]
         else:
             lw[BOTTLENECK, link], lr[BOUND, link], lr[LOOK_AT, link] = lw[SIZE, link] == 0, inf, inf
             lr[CLOCK, link] = lr[RATE, link] = 0.0
             lw[LENGTH, link] = 0
         if lw[FIRST_TOLD, link] >= 0:
             tell_all(link, now, queue, whole, net)
-    for link in part:
+    for at in range(n):
+        link = lw[QUEUE, at]
         if lw[COUNT, link]:
             plan(link, now, queue, whole, net)
     return right

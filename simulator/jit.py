@@ -1,17 +1,32 @@
-"""Functions that numba compiles, where it is installed (`pip install 'lockstep[fast]'`)."""
+"""Functions that numba compiles, where it is installed (`pip install 'lockstep[fast]'`).
+
+On Linux with a C compiler they are built once for this machine, in a process of its own, into libraries that
+load without numba (native.py): the functions of the kernels stay as they are in Python. Elsewhere numba
+compiles them in this process.
+"""
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 from tempfile import TemporaryFile
-from typing import Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast
+
+import numpy as np
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 HERE = Path(__file__).parent
+BUILDS = "LOCKSTEP_BUILDS"  # is set in a process that builds a library
+# Arrays that such functions are given, in C's order: what they hold, and their dimensions
+Ints = Annotated[Any, np.int64, 1]
+Floats = Annotated[Any, np.float64, 1]
+Wholes = Annotated[Any, np.int64, 2]
+Reals = Annotated[Any, np.float64, 2]
 
 
 @cache
@@ -27,26 +42,39 @@ def njit() -> Any:
 
 @cache
 def installed() -> bool:
-    """Whether there is a numba, which need not work; takes no time."""
-    return find_spec("numba") is not None
+    """Whether there is a numba that may be used, which need not work; takes no time."""
+    return find_spec("numba") is not None and os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
 
 
 def able() -> bool:
-    """Whether functions can be compiled."""
+    """Whether functions can be compiled in this process."""
     return njit() is not None
 
 
-def compiled(function: Function) -> Function:
-    """Compiled, once for this machine if it can be kept; as it is where that cannot be."""
+@cache
+def linker() -> str | None:
+    """What makes a library of what numba has compiled; None: numba compiles in this process."""
+    if os.environ.get(BUILDS) or sys.platform != "linux":
+        return None
+    return which("cc")
+
+
+def here(function: Function) -> Function:
+    """Compiled in this process, once for this machine if it can be kept; as it is where that cannot be."""
     if not able():
         return function
     with _by_sources() as kept:
         return cast(Function, njit()(cache=kept, nogil=True)(function))
 
 
+def compiled(function: Function) -> Function:
+    """Compiled where there are no libraries; else as it is, for native.py."""
+    return function if linker() else here(function)
+
+
 def inlined(function: Function) -> Function:
     """Compiled as a part of whoever calls it: where arrays are handed over, their owners would be counted."""
-    return cast(Function, njit()(inline="always")(function)) if able() else function
+    return function if linker() or not able() else cast(Function, njit()(inline="always")(function))
 
 
 @contextmanager
@@ -60,7 +88,7 @@ def _by_sources() -> Iterator[bool]:
 
     config: Any = found
     before = config.CACHE_DIR
-    folder = _folder(before)
+    folder = None if os.environ.get(BUILDS) else kept_in()
     if folder is None:
         yield False
         return
@@ -72,21 +100,27 @@ def _by_sources() -> Iterator[bool]:
 
 
 @cache
-def _folder(given: str) -> Path | None:
+def kept_in() -> Path | None:
     """The first that can be written: in NUMBA_CACHE_DIR, if given, here, or in the user's cache."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    given = os.environ.get("NUMBA_CACHE_DIR")
     for place in ([Path(given)] if given else []) + [HERE / "__pycache__", home / "lockstep"]:
         try:
             folder = place / _digest()
             folder.mkdir(parents=True, exist_ok=True)
             TemporaryFile(dir=folder).close()
+            mine = folder.stat().st_uid in (0, os.geteuid())  # what is in there is executed
         except OSError:
             continue
-        return folder
+        if mine:
+            return folder
     return None
 
 
 @cache
 def _digest() -> str:
-    sources = sorted([*HERE.glob("*kernel.py"), HERE / "lent.py", HERE / "shared_ring.py"])
+    sources = sorted([*HERE.glob("*kernel.py"), *(HERE / name for name in _MORE)])
     return sha256(b"".join([source.read_bytes() for source in sources])).hexdigest()[:16]
+
+
+_MORE = "lent.py", "shared_ring.py", "building.py"

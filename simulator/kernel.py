@@ -8,26 +8,28 @@ and entries (`ew`): of each array that a function is given numba counts owners, 
 """
 
 from math import inf
-from typing import Any
 
-import numpy as np
+from lockstep.simulator.jit import Ints, Reals, Wholes, compiled, inlined
+from lockstep.simulator.lent import lent
 
-from lockstep.simulator.jit import compiled, inlined
-
-Ints = Any  # an array of shape (n,), int64
-Rows = Any  # shape (rows, n), float64 (`lr`) or int64
 # of `lr`: what it can do, bursts included and not; what is left, and the rate of flows that it holds back
 CAPACITY, SUSTAINED, LEFT, RATE = range(4)
+INNER, SHARE = range(4, 6)  # of `lr`: room for a tree, its inner nodes and its leaves
 # of `lw`: a list's first and last entry; two for the search; flows on it, not frozen, and held back
 HEAD, TAIL, REACHED, MET, SIZE, RISING, COUNT = range(7)
 NEW = (-1, -1, -1, -1, 0, 0, 0)  # of a link
+# More of `lw`, by place: links of the part that is solved, as a search meets them, and whether each is
+# `alone`; room for those that fill at once, and for nodes of the tree. By link: whether it is unsaturated (1)
+# or not (2), and whether anybody wants to hear of it.
+QUEUE, ALONE, FILLED, STACK, KNOWN, MATTERS = range(7, 13)
+LINK_REALS, LINK_WHOLES = 6, 13  # rows of each
 # of `fw`: who holds it back, now, in the last solution and before; room for some flows, and their keys
 HOLDER, OWNER, EARLIER, MOVED, KEY = range(5)
 PATH, BEFORE, AFTER = range(3)  # of `ew`
 
 
 @inlined
-def append(entry: int, link: int, lw: Rows, ew: Rows) -> None:
+def append(entry: int, link: int, lw: Wholes, ew: Wholes) -> None:
     """Let an entry come to the end of a link's list."""
     ew[PATH, entry], ew[BEFORE, entry], ew[AFTER, entry] = link, lw[TAIL, link], -1
     if lw[TAIL, link] < 0:
@@ -39,7 +41,7 @@ def append(entry: int, link: int, lw: Rows, ew: Rows) -> None:
 
 
 @inlined
-def remove(flow: int, shift: int, lw: Rows, ew: Rows) -> None:
+def remove(flow: int, shift: int, lw: Wholes, ew: Wholes) -> None:
     """Let a flow leave its links' lists."""
     for entry in range(flow << shift, (flow + 1) << shift):
         link = ew[PATH, entry]
@@ -58,33 +60,33 @@ def remove(flow: int, shift: int, lw: Rows, ew: Rows) -> None:
 
 
 @compiled
-def join(come: Ints, lw: Rows, ew: Rows) -> None:
+def join(come: Ints, lw: Wholes, ew: Wholes) -> None:
     """Let entries come to the ends of links' lists: an entry, its link, the next entry, …"""
     for at in range(0, len(come), 2):
         append(come[at], come[at + 1], lw, ew)
 
 
 @compiled
-def leave(gone: Ints, shift: int, lw: Rows, ew: Rows) -> None:
+def leave(gone: Ints, shift: int, lw: Wholes, ew: Wholes) -> None:
     """Let flows leave their links' lists."""
     for flow in gone:
         remove(flow, shift, lw, ew)
 
 
 @compiled
-def search(changed: Ints, shift: int, lw: Rows, fw: Rows, ew: Rows) -> Any:
-    """The links that share flows, directly or not, with changed ones, in the order of `filling.Order`.
+def search(changed: Ints, shift: int, lw: Wholes, fw: Wholes, ew: Wholes) -> int:
+    """Find the links that share flows, directly or not, with changed ones: how many.
 
-    Those that are reached get their numbers in REACHED and MET, which are -1 else; their flows no holder.
+    They come into QUEUE, in the order of `filling.Order`, and get their numbers in REACHED and MET, which are
+    -1 else; their flows no holder.
     """
-    queue = np.empty(lw.shape[1], np.int64)
     n = come_upon = 0
     for link in changed:
-        lw[REACHED, link], queue[n] = n, link
+        lw[REACHED, link], lw[QUEUE, n] = n, link
         n += 1
     looked = 0
     while looked < n:
-        entry = lw[HEAD, queue[looked]]
+        entry = lw[HEAD, lw[QUEUE, looked]]
         looked += 1
         while entry >= 0:
             flow = entry >> shift
@@ -97,69 +99,77 @@ def search(changed: Ints, shift: int, lw: Rows, fw: Rows, ew: Rows) -> Any:
                     lw[MET, link] = come_upon
                     come_upon += 1
                     if lw[REACHED, link] < 0:
-                        lw[REACHED, link], queue[n] = n, link
+                        lw[REACHED, link], lw[QUEUE, n] = n, link
                         n += 1
             entry = ew[AFTER, entry]
-    return queue[:n]
+    return n
 
 
 @inlined
-def put(tree: Rows, at: int, value: float) -> None:
-    """Give a leaf of a tree another value."""
-    tree[at] = value
-    while at > 1:
-        at //= 2
-        value = min(tree[2 * at], tree[2 * at + 1])
-        if tree[at] == value:
+def least_below(node: int, n: int, lr: Reals) -> float:
+    """The least of the two below an inner node, 1 to n - 1, of a tree of n leaves, n to 2 n - 1."""
+    left, right = 2 * node, 2 * node + 1
+    one: float = lr[INNER, left] if left < n else lr[SHARE, left - n]
+    other: float = lr[INNER, right] if right < n else lr[SHARE, right - n]
+    return one if one < other else other
+
+
+@inlined
+def put(leaf: int, n: int, value: float, lr: Reals) -> None:
+    """Give a leaf of the tree another value."""
+    lr[SHARE, leaf] = value
+    node = (leaf + n) // 2
+    while node:
+        least = least_below(node, n, lr)
+        if lr[INNER, node] == least:
             return
-        tree[at] = value
+        lr[INNER, node] = least
+        node //= 2
 
 
 @compiled
-def fill(queue: Ints, shift: int, lr: Rows, lw: Rows, fw: Rows, ew: Rows) -> Any:
-    """Fill the links of a queue, by rounds; the flows that another link holds back now, in order.
+def fill(n: int, shift: int, lr: Reals, lw: Wholes, fw: Wholes, ew: Wholes) -> int:
+    """Fill the first n links of QUEUE, by rounds; how many flows another link holds back now.
 
     Sets LEFT, RATE and COUNT of each link; HOLDER and OWNER of each flow, and EARLIER where that was another.
-    The order is that of rounds, then that in which a search meets links, then looks at flows.
+    These flows are in MOVED, in the order of rounds, then that in which a search meets links, then looks at
+    flows.
     """
-    n, leaves = len(queue), 1
-    while leaves < n:
-        leaves *= 2
     # A tree: each has the least of the two below it. What has grown is only looked at when it is the least.
-    share = np.full(2 * leaves, inf)
     for at in range(n):
-        link = queue[at]
+        link = lw[QUEUE, at]
         lr[LEFT, link], lr[RATE, link] = lr[CAPACITY, link], 0.0
         lw[RISING, link], lw[COUNT, link] = lw[SIZE, link], 0
-        if lw[SIZE, link]:
-            share[leaves + at] = lr[CAPACITY, link] / lw[SIZE, link]
-    for at in range(leaves - 1, 0, -1):
-        share[at] = min(share[2 * at], share[2 * at + 1])
-    filled, stack = np.empty(n, np.int64), np.empty(2 * leaves, np.int64)
+        lr[SHARE, at] = lr[CAPACITY, link] / lw[SIZE, link] if lw[SIZE, link] else inf
+    for node in range(n - 1, 0, -1):
+        lr[INNER, node] = least_below(node, n, lr)
     moves = 0
-    while share[1] < inf:
-        least = share[1]
+    while n:
+        least = lr[INNER, 1] if n > 1 else lr[SHARE, 0]
+        if least == inf:
+            break
         fills, top = 0, 1
-        stack[0] = 1
+        lw[STACK, 0] = 1
         while top:  # which have the least: few, as a rule one
             top -= 1
-            at = stack[top]
-            if share[at] == least:
-                if at >= leaves:
-                    link, place = queue[at - leaves], fills
-                    gets = lr[LEFT, link] / lw[RISING, link] if lw[RISING, link] else inf
-                    if gets > least:
-                        put(share, at, gets)
-                        continue
-                    while place and lw[MET, filled[place - 1]] > lw[MET, link]:
-                        filled[place] = filled[place - 1]
-                        place -= 1
-                    filled[place] = link
-                    fills += 1
-                else:
-                    stack[top], stack[top + 1] = 2 * at, 2 * at + 1
+            node = lw[STACK, top]
+            if node < n:
+                if lr[INNER, node] == least:
+                    lw[STACK, top], lw[STACK, top + 1] = 2 * node, 2 * node + 1
                     top += 2
-        for link in filled[:fills]:
+            elif lr[SHARE, node - n] == least:
+                link, place = lw[QUEUE, node - n], fills
+                gets = lr[LEFT, link] / lw[RISING, link] if lw[RISING, link] else inf
+                if gets > least:
+                    put(node - n, n, gets, lr)
+                    continue
+                while place and lw[MET, lw[FILLED, place - 1]] > lw[MET, link]:
+                    lw[FILLED, place] = lw[FILLED, place - 1]
+                    place -= 1
+                lw[FILLED, place] = link
+                fills += 1
+        for at in range(fills):
+            link = lw[FILLED, at]
             lr[RATE, link] = least
             first, entry = moves, lw[HEAD, link]
             while entry >= 0:
@@ -177,8 +187,8 @@ def fill(queue: Ints, shift: int, lr: Rows, lw: Rows, fw: Rows, ew: Rows) -> Any
                             lr[LEFT, other] -= least
                             lw[RISING, other] -= 1
                             gets = lr[LEFT, other] / lw[RISING, other] if lw[RISING, other] else inf
-                            if gets < share[leaves + lw[REACHED, other]]:  # by rounding
-                                put(share, leaves + lw[REACHED, other], gets)
+                            if gets < lr[SHARE, lw[REACHED, other]]:  # by rounding
+                                put(lw[REACHED, other], n, gets, lr)
                     if fw[OWNER, flow] != link:
                         fw[EARLIER, flow], fw[OWNER, flow], place = fw[OWNER, flow], link, moves
                         while place > first and fw[KEY, place - 1] > soonest:
@@ -188,19 +198,19 @@ def fill(queue: Ints, shift: int, lr: Rows, lw: Rows, fw: Rows, ew: Rows) -> Any
                         moves += 1
                 entry = ew[AFTER, entry]
             lw[RISING, link] = 0
-    return fw[MOVED, :moves]
+    return moves
 
 
 @compiled
-def alone(queue: Ints, shift: int, lr: Rows, lw: Rows, fw: Rows, ew: Rows) -> Any:
-    """Of each link of a queue, whether it holds back all who cross it, and `Filling.alone`."""
-    found = np.zeros(len(queue), np.bool_)
-    known = np.zeros(lw.shape[1], np.int8)  # 1: unsaturated, 2: not so
-    for at in range(len(queue)):
-        link = queue[at]
+def alone(n: int, shift: int, lr: Reals, lw: Wholes, fw: Wholes, ew: Wholes) -> None:
+    """Whether each of the first n links of QUEUE holds back all who cross it, and is `Filling.alone`."""
+    for at in range(n):
+        lw[KNOWN, lw[QUEUE, at]] = 0
+    for at in range(n):
+        link = lw[QUEUE, at]
         entry = lw[HEAD, link]
-        found[at] = lw[COUNT, link] > 0 and lw[COUNT, link] == lw[SIZE, link]
-        while found[at] and entry >= 0:
+        found = lw[COUNT, link] > 0 and lw[COUNT, link] == lw[SIZE, link]
+        while found and entry >= 0:
             flow = entry >> shift
             for each in range(flow << shift, (flow + 1) << shift):
                 other = ew[PATH, each]
@@ -209,19 +219,19 @@ def alone(queue: Ints, shift: int, lr: Rows, lw: Rows, fw: Rows, ew: Rows) -> An
                 if other == link:
                     continue
                 if lw[COUNT, other]:
-                    found[at] = False
+                    found = False
                     break
-                if not known[other]:
+                if not lw[KNOWN, other]:
                     fastest, across = 0.0, lw[HEAD, other]
                     while across >= 0:
                         fastest = max(fastest, lr[RATE, fw[HOLDER, across >> shift]])
                         across = ew[AFTER, across]
-                    known[other] = 1 if fastest * lw[SIZE, other] <= lr[SUSTAINED, other] else 2
-                if known[other] == 2:
-                    found[at] = False
+                    lw[KNOWN, other] = 1 if fastest * lw[SIZE, other] <= lr[SUSTAINED, other] else 2
+                if lw[KNOWN, other] == 2:
+                    found = False
                     break
             entry = ew[AFTER, entry]
-    return found
+        lw[ALONE, at] = found
 
 
 @compiled
@@ -230,38 +240,45 @@ def solve(
     come: Ints,
     owned: Ints,
     changed: Ints,
-    everywhere: bool,
+    everywhere: int,
     shift: int,
-    lr: Rows,
-    lw: Rows,
-    fw: Rows,
-    ew: Rows,
-) -> Any:
+    lr: Reals,
+    lw: Wholes,
+    fw: Wholes,
+    ew: Wholes,
+    counts: Ints,
+) -> int:
     """Let flows go and come, and solve what shares links with changed ones, directly or not.
 
     come: as in `join`; owned: a flow that comes, its owner or −1, the next flow, …; everywhere: see below.
 
-    Returned, as the search meets them: links that hold back flows, or did, or have changed, or simply all
-    (everywhere); for each its rate, 0 if it does not fill, and whether it is `alone`; flows with another
-    owner now; and a link that carries more than its capacity, or −1.
+    Into QUEUE, as the search meets them, come links that hold back flows, or did, or have changed, or simply
+    all (everywhere), and into ALONE whether each is `alone`; a rate is 0 where a link does not fill. Into
+    MOVED come flows with another owner now. counts: how many of both there are. Returned: a link that carries
+    more than its capacity, or −1.
     """
+    gone, come, owned, changed, counts = lent((gone, come, owned, changed, counts))
+    lr, lw, fw, ew = lent((lr, lw, fw, ew))
     leave(gone, shift, lw, ew)
     join(come, lw, ew)
     for at in range(0, len(owned), 2):
         fw[OWNER, owned[at]] = link = owned[at + 1]
         if link >= 0:
             lw[COUNT, link] += 1
-    queue = search(changed, shift, lw, fw, ew)
-    matters = lw[COUNT][queue] > 0
-    matters[: len(changed)] = True
-    moved = fill(queue, shift, lr, lw, fw, ew)
-    matters |= lw[COUNT][queue] > 0
-    is_alone = alone(queue, shift, lr, lw, fw, ew)
-    too_much = -1
-    for link in queue:
+    n = search(changed, shift, lw, fw, ew)
+    for at in range(n):
+        link = lw[QUEUE, at]
+        lw[MATTERS, link] = everywhere or at < len(changed) or lw[COUNT, link] > 0
+    counts[1] = fill(n, shift, lr, lw, fw, ew)
+    alone(n, shift, lr, lw, fw, ew)
+    too_much, kept = -1, 0
+    for at in range(n):
+        link = lw[QUEUE, at]
         lw[REACHED, link] = lw[MET, link] = -1
         if lr[LEFT, link] < -1e-9 * lr[CAPACITY, link]:
             too_much = link
-    if not everywhere:
-        queue, is_alone = queue[matters], is_alone[matters]
-    return queue, lr[RATE][queue], is_alone, moved, too_much
+        if lw[MATTERS, link] or lw[COUNT, link]:
+            lw[QUEUE, kept], lw[ALONE, kept] = link, lw[ALONE, at]
+            kept += 1
+    counts[0] = kept
+    return too_much

@@ -7,11 +7,11 @@ part of its caller. In a loop of small functions that takes more than half of th
 from collections.abc import Callable
 from typing import Any, cast
 
-from lockstep.simulator.jit import able
+from lockstep.simulator.jit import able, linker
 
 
 def _lent() -> Callable[[Any], Any]:
-    if not able():
+    if linker() or not able():
         return lambda given: given
     from numba import types
     from numba.extending import intrinsic

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from lockstep.simulator.jit import able, installed
+from lockstep.simulator.jit import installed
 from lockstep.simulator.links import Flow
+from lockstep.simulator.native import native, ready
 from lockstep.simulator.network import Connection
 from lockstep.simulator.ring import Disturbed
 from lockstep.workloads.compute_time import mean_gradient_s
@@ -21,7 +22,8 @@ from lockstep.workloads.memory import require
 if TYPE_CHECKING:
     from lockstep.simulator.engine import Simulation
 
-_MANY = 200_000  # messages in such runs, some 3 s, after which it pays to load what is compiled
+_FEW = 5_000  # messages in such runs, some 0.1 s, after which it pays to load what is compiled
+_MANY = 200_000  # and to compile it
 _BYTES = 570  # of the arrays, a connection or a part of one
 _ROWS = 1 << 14  # of records that are packed at once
 _DRAWS = 1 << 16  # times of gradients that are drawn at once
@@ -39,6 +41,8 @@ _TYPES = np.int64, np.float64
 class Loop:
     """The state of such a run, as arrays: see kernel.py, flows_kernel.py and loop_kernel.py."""
 
+    kernel: ClassVar[str]  # whose `run` makes the run
+    _states: Any  # that kernel
     messages: ClassVar[float] = 0.0  # in all such runs of this process, as `pays` counts them
     instead: ClassVar[tuple[str, str]] = "cluster.workers", "take fewer"  # where connections are too many
 
@@ -62,9 +66,10 @@ class Loop:
 
         events: that one event may schedule, beside three of each flow; rows: of records that it makes.
         """
-        from lockstep.simulator import loop_kernel as kernel  # imports numba: half a second
+        from lockstep.simulator import loop_kernel as kernel
 
         self._simulation, self._kernel = simulation, kernel
+        self._run = native(self.kernel, "run") or self._states.run
         self._kinds: Mapping[str, Sequence[str]] = {}  # of records, by their numbers
         self._links = simulation.network.topology.links
         self._connections = connections
@@ -97,19 +102,28 @@ class Loop:
         items[:count] = START + (np.array(ranks) << 4)
         self._whole[[EVENTS, ORDER]] = count
 
-    @staticmethod
-    def may_pay(simulation: "Simulation", most: float) -> bool:
+    @classmethod
+    def may_pay(cls, simulation: "Simulation", most: float) -> bool:
         """Whether it may, with so many messages at most in a mini-batch of each worker."""
-        return installed() and Loop.messages + most * _batches(simulation) > _MANY
+        return installed() and Loop.messages + most * _batches(simulation) > cls._enough()
 
-    @staticmethod
-    def pays(simulation: "Simulation", messages: float) -> bool:
+    @classmethod
+    def pays(cls, simulation: "Simulation", messages: float) -> bool:
         """Whether there has been so much to do that it pays to load what is compiled, if that can be.
 
         messages: of all workers in a mini-batch of each; one that takes long counts as several.
         """
         Loop.messages += messages * _batches(simulation)
-        return Loop.messages > _MANY and able()
+        return Loop.messages > cls._enough() and cls.able()
+
+    @classmethod
+    def _enough(cls) -> int:
+        return min(_FEW, _MANY) if ready(cls.kernel, "run") else _MANY
+
+    @classmethod
+    def able(cls) -> bool:
+        """Whether what is compiled is there, or can be made, which takes time."""
+        return native(cls.kernel, "run") is not None
 
     @property
     def over(self) -> bool:
@@ -174,7 +188,7 @@ class Loop:
             for at, link in enumerate(path, number << shift):
                 ew[flows.ROUTE, at] = places[link]
                 crossed[places[link]] += 1
-        lr, lw = np.zeros((9, len(links))), np.zeros((16, len(links)), np.int64)
+        lr, lw = np.zeros((flows.NET_REALS, len(links))), np.zeros((flows.NET_WHOLES, len(links)), np.int64)
         lr[CAPACITY] = [link.capacity for link in links]
         lr[SUSTAINED] = [link.sustained for link in links]
         lr[[flows.BOUND, flows.LOOK_AT]] = inf

@@ -16,8 +16,7 @@ from lockstep.simulator.flows_kernel import (
     tell_all,
     widen,
 )
-from lockstep.simulator.jit import compiled, inlined
-from lockstep.simulator.kernel import Ints
+from lockstep.simulator.jit import Ints, compiled, inlined
 from lockstep.simulator.queues_kernel import PLAN, look_at_messages
 
 DONE, MORE, FULL, READ, WRONG, PAUSE = range(6)  # why it stops: over; draw times, make room, read links

@@ -30,8 +30,8 @@ from lockstep.simulator.flows_kernel import (
     tell_all,
     widen,
 )
-from lockstep.simulator.jit import compiled
-from lockstep.simulator.kernel import COUNT, OWNER, PATH, RATE, Ints, remove
+from lockstep.simulator.jit import Ints, compiled
+from lockstep.simulator.kernel import COUNT, OWNER, PATH, RATE, remove
 
 WHOLE, PARTS, DOWN, REST = range(1, 5)  # a message is one flow, two, the second of these, or what was waiting
 SAME = 1e-9  # as in queues.py

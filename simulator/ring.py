@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lockstep.simulator.jit import compiled
+from lockstep.simulator.jit import here
 from lockstep.simulator.network import Network
 from lockstep.simulator.shared_ring import shared_ring
 
@@ -167,7 +167,7 @@ def schedule_shared(
 @cache
 def compiled_ring() -> Callable[..., bool]:
     """`shared_ring` by numba."""
-    return compiled(shared_ring)
+    return here(shared_ring)
 
 
 def _seconds(nbytes: np.ndarray, add_s: Callable[[int], float]) -> np.ndarray | None:

@@ -1,7 +1,7 @@
 """Runs of strategies that do the same in every mini-batch, in one loop (loop.py): what their programs do is
 written down once (trace.py), and done again and again (traced_kernel.py)."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -20,6 +20,8 @@ _PARTS = 8  # messages at most, about, that a node sends each other in a mini-ba
 
 class Traced(Loop):
     """The state of such a run: see traced_kernel.py."""
+
+    kernel: ClassVar = "traced_kernel"
 
     @staticmethod
     def follows(simulation: "Simulation") -> bool:  # noqa: D102
@@ -87,7 +89,7 @@ class Traced(Loop):
             self._add_messages(2 * self._pool[0].shape[1])
 
     def _advance(self, until: float, overhead: float, waits: float, each: int, together: int) -> int:
-        found: int = self._states.run(
+        found: int = self._run(
             *(until, overhead, waits, each, self._more, self._queue, self._whole, self._real, self._net),
             *self._program,
             *(self._nodes, self._busy, self._pool, self._gone, self._draws, self._rows),

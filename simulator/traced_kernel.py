@@ -6,7 +6,6 @@ message goes at a time, and others wait for their turn.
 """
 
 from math import inf
-from typing import Any
 
 from lockstep.simulator.flows_kernel import (
     ARRIVE,
@@ -32,8 +31,7 @@ from lockstep.simulator.flows_kernel import (
     take,
     wake,
 )
-from lockstep.simulator.jit import compiled, inlined
-from lockstep.simulator.kernel import Ints, Rows
+from lockstep.simulator.jit import Floats, Ints, Reals, Wholes, compiled, inlined
 from lockstep.simulator.lent import lent
 from lockstep.simulator.loop_kernel import (
     AT,
@@ -64,8 +62,9 @@ from lockstep.simulator.loop_kernel import (
 )
 from lockstep.simulator.queues_kernel import over, start
 
-Floats = Any  # an array of shape (n,), float64
-Columns = Any  # of messages, gradients, updates and work: whole numbers of their records, and times, in rows
+Record = tuple[Wholes, Reals]  # whole numbers, and times, in rows
+Columns = tuple[Record, Record, Record, Record]  # of messages, gradients, updates and work
+Pool = tuple[Wholes, Reals, Wholes]  # `messages`, `sent_at` and `ends`: see below
 
 GOES_ON, HANDED_OVER = 9, 10  # more kinds of events: a node has waited; a message may have its turn
 # Operations, and of `operations`: which, of what, and how much of it, and of what kind
@@ -89,7 +88,9 @@ FROM, TO, BACK, HAS, CAME_ON, AFTER_IT = range(6)
 
 
 @inlined
-def leave(message: int, now: float, queue: Queue, whole: Ints, nodes: Rows, pool: Any, gone: Rows) -> None:
+def leave(
+    message: int, now: float, queue: Queue, whole: Ints, nodes: Wholes, pool: Pool, gone: Reals
+) -> None:
     """`Transfer.sent`."""
     messages, sent_at, ends = pool
     sender, number = ends[FROM, messages[ON, message]], messages[NUMBER, message]
@@ -103,7 +104,7 @@ def leave(message: int, now: float, queue: Queue, whole: Ints, nodes: Rows, pool
 
 @inlined
 def passed(
-    at: int, now: float, queue: Queue, whole: Ints, net: Net, nodes: Rows, pool: Any, gone: Rows
+    at: int, now: float, queue: Queue, whole: Ints, net: Net, nodes: Wholes, pool: Pool, gone: Reals
 ) -> None:
     """`Transfer.done` of the message on a connection."""
     fr, fw = net[3], net[4]
@@ -127,9 +128,9 @@ def begin(
     queue: Queue,
     whole: Ints,
     net: Net,
-    nodes: Rows,
-    pool: Any,
-    gone: Rows,
+    nodes: Wholes,
+    pool: Pool,
+    gone: Reals,
 ) -> None:
     """`Network.begin`."""
     shift, _, _, _, fw, ew, _ = net
@@ -151,9 +152,9 @@ def hand_over(
     queue: Queue,
     whole: Ints,
     net: Net,
-    nodes: Rows,
-    pool: Any,
-    gone: Rows,
+    nodes: Wholes,
+    pool: Pool,
+    gone: Reals,
 ) -> None:
     """`Network._enqueue`."""
     fw, at = net[4], pool[0][ON, message]
@@ -179,15 +180,15 @@ def run(
     whole: Ints,
     real: Floats,
     net: Net,
-    operations: Rows,
+    operations: Wholes,
     seconds: Floats,
     parts: Floats,
-    updates: Rows,
-    nodes: Rows,
-    busy: Rows,
-    pool: Any,
-    gone: Rows,
-    draws: Rows,
+    updates: Wholes,
+    nodes: Wholes,
+    busy: Reals,
+    pool: Pool,
+    gone: Reals,
+    draws: Reals,
     rows: Columns,
 ) -> int:
     """Let time pass until the run is over, or Python has something to do: which of these.

@@ -84,7 +84,6 @@ def test_same_bits(config: Scenario) -> None:
 @examples(0.25)
 @given(runs())
 def test_same_bits_without_a_compiler(config: Scenario) -> None:
-    assert not hasattr(asynchronous_kernel.run, "py_func")
     assert_same(config)
 
 
@@ -113,8 +112,9 @@ def test_same_bits_in_longer_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_short_run_does_without(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would take longer to load what is compiled; what others have taken before counts, too."""
     monkeypatch.setattr(Loop, "messages", 0.0)
+    monkeypatch.setattr(loop, "ready", lambda *_: False)
     monkeypatch.setattr(loop, "_MANY", 7 * 6 * 6 * 2 * 40)
-    monkeypatch.setattr(loop, "able", lambda: True)
+    monkeypatch.setattr(loop, "native", lambda *_: asynchronous_kernel.run)
     simulation = Simulation(Plan.of(busy()))
     simulation.environment.give_up()
     assert [bool(Asynchronous.of(simulation)) for _ in range(9)] == [False] * 7 + [True] * 2
@@ -234,19 +234,19 @@ def test_it_tells_how_far_it_is_by_its_time(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_it_stops_now_and_then_so_that_signals_are_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    simulation = Simulation(Plan.of(busy(stop={"steps": 2_000})))
-    reasons, run = [], asynchronous_kernel.run
-    monkeypatch.setattr(asynchronous_kernel, "run", lambda *given: reasons.append(run(*given)) or reasons[-1])
-    Asynchronous(simulation).run()
+    made = Asynchronous(Simulation(Plan.of(busy(stop={"steps": 2_000}))))
+    reasons, run = [], made._run
+    monkeypatch.setattr(made, "_run", lambda *given: reasons.append(run(*given)) or reasons[-1])
+    made.run()
     assert reasons.count(asynchronous_kernel.PAUSE) > 1
 
 
 def test_rows_of_one_array_are_told_apart() -> None:
     files = kernel, flows_kernel, queues_kernel, loop_kernel, asynchronous_kernel
     rows = {
-        "lr": "CAPACITY SUSTAINED LEFT RATE CLOCK SINCE BOUND LOOK_AT ENTERED",
-        "lw": "HEAD TAIL REACHED MET SIZE RISING COUNT BASE LENGTH USED BOTTLENECK CHANGES AMONG ENOUGH"
-        " FIRST_TOLD LAST_TOLD",
+        "lr": "CAPACITY SUSTAINED LEFT RATE INNER SHARE CLOCK SINCE BOUND LOOK_AT ENTERED",
+        "lw": "HEAD TAIL REACHED MET SIZE RISING COUNT QUEUE ALONE FILLED STACK KNOWN MATTERS"
+        " BASE LENGTH USED BOTTLENECK CHANGES AMONG ENOUGH FIRST_TOLD LAST_TOLD",
         "fr": "DUE WAITING BELOW STARTED LEFT_AT LATENCY",
         "fw": "HOLDER OWNER EARLIER MOVED KEY FINISHED BORN LISTED IS_TOLD GOES_AS PLAN NOW KIND VERSION"
         " FOLLOWING THERE",

@@ -255,7 +255,7 @@ def test_a_solution_that_goes_on_from_the_last_has_the_bits_of_a_new_one(load: L
 def test_the_kernel_has_the_same_bits(load: Load) -> None:
     """Compiled where numba is installed, else as Python."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lockstep.simulator.flows.able", lambda: True)
+        patch.setattr("lockstep.simulator.flows.native", lambda *_: True)
         assert bits(load, 0, compiled=True) == bits(load, inf)
 
 

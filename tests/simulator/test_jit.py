@@ -1,5 +1,6 @@
 """With numba and without."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,17 +11,30 @@ import numpy as np
 import pytest
 
 from lockstep.job.plan import Plan
-from lockstep.simulator import flows, jit, lent, rings
+from lockstep.simulator import flows, jit, lent, native, rings
 from lockstep.simulator.engine import Simulation
 from tests.support.scenarios import scenario
 
 
 @pytest.fixture
-def without_numba(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setitem(sys.modules, "numba", None)
-    jit.njit.cache_clear()
+def anew() -> Iterator[None]:
+    """What has been found out is forgotten, before and after."""
+    known = jit.njit, jit.installed, jit.linker, jit.kept_in, jit._digest, native._library
+    for each in known:
+        each.cache_clear()
     yield
-    jit.njit.cache_clear()
+    for each in known:
+        each.cache_clear()
+
+
+@pytest.fixture
+def without_numba(monkeypatch: pytest.MonkeyPatch, anew: None) -> None:
+    monkeypatch.setitem(sys.modules, "numba", None)
+
+
+@pytest.fixture
+def without_a_compiler(monkeypatch: pytest.MonkeyPatch, anew: None) -> None:
+    monkeypatch.setattr(jit, "which", lambda _: None)
 
 
 def solver(monkeypatch: pytest.MonkeyPatch, strategy: str) -> object:
@@ -45,6 +59,8 @@ def solver(monkeypatch: pytest.MonkeyPatch, strategy: str) -> object:
 @pytest.mark.usefixtures("without_numba")
 def test_without_numba_python_solves(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not jit.able()
+    assert native.native("kernel", "solve") is None
+    assert not native.ready("kernel", "solve")
     assert solver(monkeypatch, "asynchronous") is None
     solver(monkeypatch, "all-reduce")
 
@@ -54,72 +70,88 @@ def test_with_numba_the_kernel_does(monkeypatch: pytest.MonkeyPatch) -> None:
     assert solver(monkeypatch, "asynchronous") is not None
 
 
-def test_numba_is_not_loaded_before_it_is_needed() -> None:
+@pytest.mark.parametrize("needed", ["lockstep.simulator.engine", "lockstep.simulator.traced_kernel"])
+def test_numba_is_not_loaded_before_it_is_needed(needed: str) -> None:
     """It takes longer than a small run."""
-    code = "import sys, lockstep.simulator.engine; print('numba' in sys.modules)"
+    code = f"import sys, {needed}; print('numba' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
+    assert done.stdout == f"{not jit.linker() and needed.endswith('kernel')}\n"
 
 
-def test_what_is_compiled_is_kept_by_all_sources(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """numba only looks at a function's own file."""
-    numba = pytest.importorskip("numba")
-    for name, text in (("kernel.py", "1"), ("lent.py", "2"), ("shared_ring.py", "3")):
-        (tmp_path / name).write_text(text)
+SOURCES = "kernel.py", "lent.py", "shared_ring.py", "building.py"
+
+
+@pytest.fixture
+def sources(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, anew: None) -> Path:
+    """A folder with what is compiled."""
+    for name in SOURCES:
+        (tmp_path / name).write_text(name)
     monkeypatch.setattr(jit, "HERE", tmp_path)
-    found = []
-    for text in ("2", "2", "two"):
-        (tmp_path / "other_kernel.py").write_text(text)
-        forget()
-        with jit._by_sources() as kept:
-            assert kept
-            found.append(numba.config.CACHE_DIR)
-    forget()
-    assert found[0] == found[1] != found[2]
-    assert numba.config.CACHE_DIR not in found
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    return tmp_path
 
 
-def forget() -> None:
+def place() -> Path | None:
+    """Where things are kept now."""
     jit._digest.cache_clear()
-    jit._folder.cache_clear()
+    jit.kept_in.cache_clear()
+    return jit.kept_in()
 
 
-def test_where_nothing_can_be_kept_nothing_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_is_compiled_is_kept_by_all_sources(sources: Path) -> None:
+    """numba only looks at a function's own file."""
+    found = []
+    for name, text in (("other_kernel.py", "2"), ("other_kernel.py", "2"), ("building.py", "two")):
+        (sources / name).write_text(text)
+        found.append(place())
+    assert found[0] == found[1] != found[2]
+
+
+def test_where_nothing_can_be_kept_nothing_is(monkeypatch: pytest.MonkeyPatch, sources: Path) -> None:
     """numba would take a folder of its own choice, which knows nothing of what else is compiled."""
     numba = pytest.importorskip("numba")
-    (tmp_path / "kernel.py").write_text("1")
-    (tmp_path / "lent.py").write_text("2")
-    (tmp_path / "shared_ring.py").write_text("3")
-    nowhere = tmp_path / "kernel.py" / "no folder"
-    monkeypatch.setattr(jit, "HERE", tmp_path)
-    monkeypatch.setattr(numba.config, "CACHE_DIR", str(nowhere))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
-    forget()
+    nowhere = sources / "kernel.py" / "no folder"
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(nowhere))
+    first = place()
+    assert first == sources / "__pycache__" / jit._digest()
     with jit._by_sources() as kept:
         assert kept
-        assert str(tmp_path / "__pycache__" / jit._digest()) == numba.config.CACHE_DIR
-    (tmp_path / "__pycache__" / jit._digest()).rmdir()
-    (tmp_path / "__pycache__").rmdir()
-    (tmp_path / "__pycache__").write_text("no folder")
-    forget()
-    with jit._by_sources() as kept:
-        assert kept
-        assert str(tmp_path / "user" / "lockstep" / jit._digest()) == numba.config.CACHE_DIR
+        assert str(first) == numba.config.CACHE_DIR
+    assert str(first) != numba.config.CACHE_DIR
+    first.rmdir()
+    first.parent.rmdir()
+    first.parent.write_text("no folder")
+    assert place() == sources / "user" / "lockstep" / jit._digest()
     monkeypatch.setenv("XDG_CACHE_HOME", str(nowhere))
-    forget()
+    assert place() is None
     with jit._by_sources() as kept:
         assert not kept
-    forget()
+    assert native.native("kernel", "solve") is None or not jit.linker()
 
 
+def test_nothing_is_kept_in_a_folder_of_somebody_else(monkeypatch: pytest.MonkeyPatch, sources: Path) -> None:
+    """Who could put there what is executed here."""
+    own = os.stat
+
+    def of_another(path: Any, **given: Any) -> os.stat_result:
+        found = own(path, **given)
+        return os.stat_result((*found[:4], 4321, *found[5:])) if "__pycache__" in str(path) else found
+
+    monkeypatch.setattr(os, "stat", of_another)
+    assert place() == sources / "user" / "lockstep" / jit._digest()
+
+
+@pytest.mark.usefixtures("without_a_compiler")
 def test_what_is_lent_is_the_same() -> None:
     """Its owner keeps it, and nobody counts."""
     numba = pytest.importorskip("numba")
+    lend = lent._lent()
     given = np.zeros(3), (np.ones((2, 2), np.int64), 7)
 
     @numba.njit
     def change(given: Any) -> Any:
-        first, (second, number) = lent.lent(given)
+        first, (second, number) = lend(given)
         first[1] = second.sum() + number
         second[:] = 5
         return number

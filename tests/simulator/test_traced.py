@@ -116,7 +116,6 @@ def test_same_bits(config: Scenario) -> None:
 @examples(0.25)
 @given(runs())
 def test_same_bits_without_a_compiler(config: Scenario) -> None:
-    assert not hasattr(traced_kernel.run, "py_func")
     assert_same(config)
 
 
@@ -221,8 +220,9 @@ def test_the_loop_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_short_run_does_without(monkeypatch: pytest.MonkeyPatch) -> None:
     """What others have taken before counts, too: messages, and more where many go at once."""
-    monkeypatch.setattr(loop, "able", lambda: True)
+    monkeypatch.setattr(loop, "native", lambda *_: traced_kernel.run)
     monkeypatch.setattr(loop, "installed", lambda: True)
+    monkeypatch.setattr(loop, "ready", lambda *_: False)
     simulation = Simulation(Plan.of(busy()))
     simulation.environment.give_up()
     assert loop_of(simulation) is None
@@ -236,6 +236,9 @@ def test_a_short_run_does_without(monkeypatch: pytest.MonkeyPatch) -> None:
     rings.environment.give_up()
     assert loop_of(rings) is None
     assert loop.Loop.messages / 4 == each
+    monkeypatch.setattr(loop, "ready", lambda *_: True)  # it need not be compiled: much less is enough
+    monkeypatch.setattr(loop.Loop, "messages", loop._FEW - 1.5 * each.expected)
+    assert [bool(loop_of(simulation)) for _ in range(2)] == [False, True]
 
 
 def test_without_a_compiler_nothing_is_traced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,7 +251,7 @@ def test_without_a_compiler_nothing_is_traced(monkeypatch: pytest.MonkeyPatch) -
 def test_a_loop_that_stands_still_is_left_to_the_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which say who waits for whom."""
     monkeypatch.setattr(loop, "installed", lambda: True)
-    monkeypatch.setattr(loop, "able", lambda: True)
+    monkeypatch.setattr(loop, "native", lambda *_: traced_kernel.run)
     monkeypatch.setattr(loop, "_MANY", 0)
     made = trace._Node.trace
     cut: list[Any] = []
@@ -275,7 +278,7 @@ def test_an_interrupted_trace_leaves_no_program(monkeypatch: pytest.MonkeyPatch)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(loop, "installed", lambda: True)
-    monkeypatch.setattr(loop, "able", lambda: True)
+    monkeypatch.setattr(loop, "native", lambda *_: traced_kernel.run)
     monkeypatch.setattr(loop, "_MANY", 0)
     monkeypatch.setattr(trace, "traces", interrupted)
     with pytest.raises(KeyboardInterrupt):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lockstep import Scenario
 from lockstep.job.plan import Plan
-from lockstep.simulator import flows_kernel, kernel, loop_kernel, queues_kernel
+from lockstep.simulator import flows_kernel, kernel, loop, loop_kernel, queues_kernel
 from lockstep.simulator.engine import Simulation
 from lockstep.simulator.loop import Loop
 from tests.support.rings import s, times
@@ -17,11 +17,13 @@ from tests.support.rings import s, times
 
 def in_python(monkeypatch: pytest.MonkeyPatch, own: ModuleType) -> None:
     """Let what numba compiles be as it stands. own: the kernel of that loop."""
+    monkeypatch.setattr(loop, "native", lambda *_: None)
     for module in (kernel, flows_kernel, queues_kernel, loop_kernel, own):
         for name, each in [*vars(module).items()]:
             if hasattr(each, "py_func"):
                 monkeypatch.setattr(module, name, each.py_func)
-    monkeypatch.setattr(own, "lent", lambda given: given)
+    for module in (kernel, own):
+        monkeypatch.setattr(module, "lent", lambda given: given)
 
 
 def assert_same(kind: type[Loop], config: Scenario) -> None:

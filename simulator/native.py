@@ -1,0 +1,145 @@
+"""Functions of kernels as libraries, which numba and a C compiler have built once for this machine.
+
+To load one takes a millisecond, where to import numba and what it keeps takes half a second and 120 MB. A
+function's arguments are numbers, arrays of `jit` and tuples of these; what it returns is a whole number. It
+is called with the place of a list of 64-bit words, which are what numba would pass one by one.
+"""
+
+import ctypes
+import os
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib import import_module
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from lockstep.simulator.jit import BUILDS, able, installed, kept_in, linker
+
+ENTRY = "lockstep_entry"  # the name of a library's function
+
+Function = Callable[..., int]
+
+
+def ready(kernel: str, name: str) -> bool:
+    """Whether that function of a kernel is there, compiled, without taking time."""
+    return bool(linker()) and installed() and _trusted(_path(kernel, name))
+
+
+def native(kernel: str, name: str) -> Function | None:
+    """That function of a kernel, compiled, for one caller; None where that cannot be.
+
+    Takes seconds, once for a machine. Warns (RuntimeWarning) if numba and a compiler are there, but cannot be
+    used.
+    """
+    if linker():
+        path = _library(kernel, name)
+        return None if path is None else Native(kernel, name, path)
+    if not able():
+        return None
+    found: Function = getattr(import_module(f"lockstep.simulator.{kernel}"), name)  # numba has compiled it
+    return found
+
+
+@cache
+def _library(kernel: str, name: str) -> Path | None:
+    path = _path(kernel, name)
+    if not installed() or path is None:
+        return None
+    if not _trusted(path):
+        _build(kernel, name, path)
+    return path if _trusted(path) else None
+
+
+def _path(kernel: str, name: str) -> Path | None:
+    """Where its library is, or would be."""
+    folder = kept_in()
+    return folder and folder / f"{kernel}-{name}-{sysconfig.get_platform()}.so"
+
+
+def _trusted(path: Path | None) -> bool:
+    """Whether it is there, and nobody else can have written it but root: it is code."""
+    if path is None or not path.exists():
+        return False
+    found = path.stat(), path.parent.stat()
+    return all(each.st_uid in (0, os.geteuid()) and not each.st_mode & 0o022 for each in found)
+
+
+def _build(kernel: str, name: str, path: Path) -> None:
+    """Write the library, in a process of its own: numba needs memory that this one could never give back."""
+    import subprocess
+    import warnings
+
+    # where this lockstep is, wherever the process begins
+    roots = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+    machine = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}  # whoever else has this folder
+    given = os.environ | machine | {BUILDS: "1", "PYTHONPATH": os.pathsep.join(filter(None, roots))}
+    command = [sys.executable, "-m", "lockstep.simulator.building", kernel, name, str(linker()), str(path)]
+    done = subprocess.run(command, env=given, capture_output=True, text=True, check=False)
+    if done.returncode:
+        why = (done.stderr.strip().splitlines() or ["it was killed"])[-1]
+        text = f"simulations take longer, as numba is there, but could not build what they need: {why}"
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+class Native:
+    """A function of a library. It remembers its arguments: who comes again is not written down anew."""
+
+    def __init__(self, kernel: str, name: str, path: Path) -> None:
+        function = getattr(import_module(f"lockstep.simulator.{kernel}"), name)
+        self._kinds = arguments(function)
+        self._entry = getattr(ctypes.CDLL(str(path)), ENTRY)
+        self._entry.argtypes, self._entry.restype = [ctypes.c_void_p] * 3, ctypes.c_int32
+        ends = [*accumulate(len([*words(kind)]) for kind in self._kinds)]
+        self._words = np.zeros(ends[-1], np.int64)
+        self._spans = [slice(*span) for span in zip([0, *ends], ends, strict=False)]
+        self._given: list[Any] = [None] * len(ends)
+        self._found = np.zeros(2, np.int64)  # the result, and an exception
+        self._places = [each.ctypes.data for each in (self._found, self._found[1:], self._words)]
+
+    def __call__(self, *given: Any) -> int:
+        """Raises RuntimeError if it fails, of which the kernels know nothing."""
+        for number, (kind, value) in enumerate(zip(self._kinds, given, strict=True)):
+            if value is not self._given[number]:
+                self._given[number] = value
+                self._words[self._spans[number]] = [*_flat(kind, value)]
+        if self._entry(*self._places):
+            raise RuntimeError("a compiled function has failed")
+        return int(self._found[0])
+
+
+def arguments(function: Any) -> list[Any]:
+    """Their types, as its annotations have them."""
+    return [kind for name, kind in get_type_hints(function, include_extras=True).items() if name != "return"]
+
+
+def words(kind: Any) -> Iterator[str]:
+    """LLVM's types of what numba's convention makes of an argument; each takes 8 bytes."""
+    if kind in (int, float):
+        yield "i64" if kind is int else "double"
+    elif get_origin(kind) is tuple:
+        for each in get_args(kind):
+            yield from words(each)
+    else:  # an owner and a parent, items, bytes of each, where, and by dimension how many and how far
+        yield from ["ptr", "ptr", "i64", "i64", "ptr", *["i64"] * 2 * kind.__metadata__[1]]
+
+
+def _flat(kind: Any, value: Any) -> Iterator[int]:
+    """The bits of these words."""
+    if kind is int:
+        yield int(value)
+    elif kind is float:
+        yield int(np.float64(value).view(np.int64))
+    elif get_origin(kind) is tuple:
+        for each, part in zip(get_args(kind), value, strict=True):
+            yield from _flat(each, part)
+    else:
+        dtype, dimensions = kind.__metadata__
+        if value.dtype != dtype or value.ndim != dimensions or not value.flags.c_contiguous:
+            raise TypeError(f"{value.ndim} dimensions of {value.dtype}, not {dimensions} of {dtype.__name__}")
+        where = value.__array_interface__["data"][0]
+        yield from (0, 0, value.size, value.itemsize, where, *value.shape, *value.strides)

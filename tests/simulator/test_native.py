@@ -1,0 +1,116 @@
+"""Libraries of what numba compiles: built once, loaded without numba, by nobody else's hand."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lockstep.simulator import jit, kernel, native
+
+CODE = """
+import sys, numpy as np
+from lockstep.simulator.native import native
+solve = native("kernel", "solve")
+none = np.zeros(0, np.int64)
+counts = np.full(2, 7)
+rows = [np.zeros((6, 3)), np.zeros((13, 3), int), np.zeros((5, 0), int), np.zeros((3, 0), int)]
+print(solve(none, none, none, none, 1, 0, *rows, counts), counts, "numba" in sys.modules)
+"""
+NEEDS = pytest.mark.skipif(not jit.linker() or not jit.installed(), reason="no numba, or no C compiler")
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """Where libraries are kept."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    jit.kept_in.cache_clear()
+    native._library.cache_clear()
+    yield tmp_path / jit._digest()
+    jit.kept_in.cache_clear()
+    native._library.cache_clear()
+
+
+def told() -> str:
+    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+@NEEDS
+@pytest.mark.slow
+def test_a_library_is_built_once_and_needs_no_numba(folder: Path) -> None:
+    assert not native.ready("kernel", "solve")
+    assert told() == "-1 [0 0] False\n"
+    (library,) = folder.iterdir()  # and nothing else
+    assert library.name.startswith("kernel-solve-")
+    assert native.ready("kernel", "solve")
+    built = library.stat().st_mtime_ns
+    assert told() == "-1 [0 0] False\n"
+    assert library.stat().st_mtime_ns == built
+    library.chmod(0o775)  # others may have written it: it is built again
+    assert not native.ready("kernel", "solve")
+    assert told() == "-1 [0 0] False\n"
+    assert library.stat().st_mtime_ns > built
+    folder.chmod(0o777)
+    assert not native.ready("kernel", "solve")
+
+
+RUNS = """
+import sys
+import pandas as pd
+from lockstep import scenarios
+from lockstep.job.plan import Plan
+from lockstep.simulator import flows, loop
+from lockstep.simulator.engine import Simulation
+flows._MUCH = flows._FEW = loop._MANY = 0
+changed = scenarios.changing(scenarios.load("sizes-only")).changed
+two_level = {"strategy.name": "all-reduce", "strategy.algorithm": "two-level"}
+for strategy in {"strategy.name": "asynchronous"}, two_level:
+    config = changed({"stop.steps": 20, "cluster.workers_per_host": 4, "cluster.servers.count": 4} | strategy)
+    for shortcuts in True, False:
+        simulation = Simulation(Plan.of(config), shortcuts=shortcuts)
+        simulation.run()
+        rows = simulation.result().records
+        print(len(rows), pd.util.hash_pandas_object(rows).sum())
+print("numba" in sys.modules, file=sys.stderr)
+"""
+
+
+@NEEDS
+@pytest.mark.nightly  # half a minute to compile
+def test_without_a_compiler_numba_compiles_in_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the same bits: solvers and loops, and what has neither."""
+    found = []
+    for path in (os.environ["PATH"], ""):
+        monkeypatch.setenv("PATH", path)
+        done = subprocess.run([sys.executable, "-c", RUNS], capture_output=True, text=True, check=True)
+        found.append(done.stdout)
+        assert done.stderr == f"{not path}\n"
+    assert found[0] == found[1]
+
+
+@NEEDS
+def test_what_cannot_be_built_is_said_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And Python goes on."""
+    monkeypatch.setattr(native, "linker", lambda: "/bin/false")
+    with pytest.warns(RuntimeWarning, match="numba is there, but could not build what they need: "):
+        assert native.native("kernel", "solve") is None
+    assert native.native("kernel", "solve") is None
+    assert [*folder.iterdir()] == []
+
+
+@NEEDS
+def test_arrays_of_another_kind_are_refused() -> None:
+    """Their bytes would be read as something else."""
+    solve = native.native("kernel", "solve")
+    assert solve is not None
+    none, counts = np.zeros(0, np.int64), np.zeros(2, np.int64)
+    rows = [np.zeros((kernel.LINK_REALS, 2)), np.zeros((kernel.LINK_WHOLES, 2), np.int64)]
+    more = [np.zeros((5, 0), np.int64), np.zeros((3, 0), np.int64)]
+    assert solve(*[none] * 4, 1, 0, *rows, *more, counts) == -1
+    for wrong in (rows[1], rows[0].astype(np.float32), rows[0][0], rows[0][:, ::2]):
+        with pytest.raises(TypeError, match="not 2 of float64"):
+            solve(*[none] * 4, 1, 0, wrong, *rows[1:], *more, counts)
