@@ -51,7 +51,12 @@ def _library(kernel: str, name: str) -> Path | None:
     if not installed() or path is None:
         return None
     if not _trusted(path):
-        _build(kernel, name, path)
+        from fcntl import LOCK_EX, flock
+
+        with (path.parent / "builds").open("w") as file:
+            flock(file, LOCK_EX)  # another process may need the same
+            if not _trusted(path):
+                _build(kernel, name, path)
     return path if _trusted(path) else None
 
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from lockstep.studies.published.predicting import Progress, study
+from lockstep.studies.published.predicting import Progress, once, study
 from lockstep.studies.published.summary import Found, summarise
 from lockstep.studies.published.table import Table, chosen
 from lockstep.studies.published.tables import markdown, show
@@ -23,7 +23,7 @@ def published(
     `progress` is told the fraction done; `jobs` processes, or one a core. Returns what `--json` prints.
     """
     fits, rows = study(tables, progress, jobs)
-    found = summarise(fits, rows)
+    found = summarise((fits, rows), once(fits, rows, progress, jobs))
     if out is not None:
         from lockstep.analysis.plots import save
         from lockstep.analysis.plots.panels import panels

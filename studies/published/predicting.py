@@ -1,6 +1,6 @@
 """Fits what is free in each series, and predicts all of its rows."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from lockstep.scenarios.document import parse
 from lockstep.selection import only_its_own
 from lockstep.studies.published.table import Series, Table, series_of
 
+_SIZE = "workload.parameters"
 Progress = Callable[[float], None]
 
 
@@ -39,22 +40,74 @@ def study(
     `progress` is told the fraction done; `jobs` processes, or one a core.
     """
     every = [series for table in tables for series in series_of(table)]
-    fits = list(_made([partial(fitted, series) for series in every], jobs, progress, 0.0, 0.5))
+    fits = list(_made([partial(fitted, series) for series in every], jobs, progress, 0.0, 0.4))
+    return fits, _rows(fits, jobs, progress, 0.4, 0.8)
+
+
+def once(
+    fits: Sequence[Fitted], rows: pd.DataFrame, progress: Progress | None = None, jobs: int | None = None
+) -> tuple[list[Fitted], pd.DataFrame]:
+    """The same with what belongs to a machine found once: by the series with the most parameters there.
+
+    Other series of the machine are given that, and only find their first key, by their first row to fit;
+    their second one is predicted. `fits` and `rows` are those of `study`.
+    """
+    calls = {place: call for place, call in enumerate(_given_the_machine(fits)) if call is not None}
+    again = dict(zip(calls, _made([*calls.values()], jobs, progress, 0.8, 0.9), strict=True))
+    changed = _rows([*again.values()], jobs, progress, 0.9, 1.0)
+    other = {(fit.series.table.name, fit.series.name) for fit in again.values()}
+    kept = rows[[pair not in other for pair in zip(rows["table"], rows["series"], strict=True)]]
+    found = pd.concat([kept, changed], ignore_index=True)
+    return [again.get(place, fit) for place, fit in enumerate(fits)], found
+
+
+def _given_the_machine(fits: Sequence[Fitted]) -> Iterator[Callable[[], Fitted] | None]:
+    """What fits each series once more; None: it is the one by which its machine is known."""
+    leaders: dict[Hashable, Fitted] = {}
+    for fit in fits:
+        machine = _machine(fit)
+        if machine not in leaders or _parameters(fit) > _parameters(leaders[machine]):
+            leaders[machine] = fit
+    for fit in fits:
+        leader, series = leaders[_machine(fit)], fit.series
+        if leader is fit:
+            yield None
+            continue
+        facts = series.facts.copy()
+        facts.loc[facts.index[facts["use"] == "fit"][1:], "use"] = "predict"
+        first = dict([*series.free.items()][:1])
+        yield partial(fitted, series._replace(facts=facts, free=first), leader.scenario)
+
+
+def _machine(fit: Fitted) -> Hashable:
+    table = fit.series.table
+    if table.machine is None:
+        return table.name, fit.series.name
+    return table.name, *fit.series.facts[[*table.machine]].iloc[0]
+
+
+def _parameters(fit: Fitted) -> int:
+    return int(fit.series.facts[_SIZE].iloc[0]) if _SIZE in fit.series.facts else 0
+
+
+def _rows(
+    fits: Sequence[Fitted], jobs: int | None, progress: Progress | None, begin: float, end: float
+) -> pd.DataFrame:
     rows = [(fit, place) for fit in fits for place in fit.series.facts.index]
     # the longest first, so that they are not left to the end
     order = sorted(range(len(rows)), key=lambda each: -_workers(*rows[each]))
     calls = [partial(predicted, *rows[each]) for each in order]
-    found = dict(zip(order, _made(calls, jobs, progress, 0.5, 1.0), strict=True))
-    return fits, pd.DataFrame([_row(*rows[each], found[each]) for each in range(len(rows))])
+    found = dict(zip(order, _made(calls, jobs, progress, begin, end), strict=True))
+    return pd.DataFrame([_row(*rows[each], found[each]) for each in range(len(rows))])
 
 
-def fitted(series: Series) -> Fitted:
-    """Find the free values of a series from its rows to fit."""
+def fitted(series: Series, scenario: Scenario | None = None) -> Fitted:
+    """Find the free values of a series from its rows to fit; scenario: with other values than the table's."""
     table = series.table
     facts = series.facts[series.facts["use"] == "fit"]
     columns = [key for key in map(str, facts) if "." in key or key in (table.measure, "use")]
     ends = {key: tuple(parse(end, {}) for end in text.split("..")) for key, text in series.free.items()}
-    found = lockstep.fit(_scenario(table), facts[columns], ends, jobs=1)
+    found = lockstep.fit(scenario or _scenario(table), facts[columns], ends, jobs=1)
     free = {key: {"value": value.value, "unit": value.unit} for key, value in found.free.items()}
     return Fitted(series, free, found.at_end, found.scenario)
 

@@ -15,17 +15,13 @@ DIFFERENT = 0.05  # rows that were measured nearer to each other are not ranked
 MEDIAN, NINE_OF_TEN, TAU = 0.05, 0.12, 0.9  # the bars
 
 
-def summarise(fits: Sequence[Fitted], rows: pd.DataFrame) -> Found:
-    """What `--json` prints (docs/published.md)."""
-    predicted = rows[rows["use"] == "predict"]
-    modelled = predicted[predicted["modelled"]]
-    groups = {
-        "all": predicted,
-        "modelled": modelled,
-        "modelled, measured": modelled[~modelled["simulated"]],
-        "modelled, not mended": modelled[~modelled["mended"]],
-        "not modelled": predicted[~predicted["modelled"]],
-    }
+Study = tuple[Sequence[Fitted], pd.DataFrame]
+
+
+def summarise(study: Study, once: Study) -> Found:
+    """What `--json` prints (docs/published.md); once: with what belongs to a machine fitted once."""
+    fits, rows = study
+    groups = _groups(rows)
     errors = {name: statistics(its) for name, its in groups.items()}
     ranks = {name: ranking(its) for name, its in groups.items() if name in ("all", "modelled")}
     tables = list(dict.fromkeys(fit.series.table.name for fit in fits))
@@ -34,9 +30,39 @@ def summarise(fits: Sequence[Fitted], rows: pd.DataFrame) -> Found:
         "errors": errors,
         "ranking": ranks,
         "bars": _bars(errors["modelled"], ranks["modelled"]),
+        "once": {
+            "numbers": [sum(len(fit.free) for fit in each) for each in (fits, once[0])],
+            "errors": {name: statistics(its) for name, its in _groups(once[1]).items()},
+            "tables": [_once(name, study, once) for name in tables],
+        },
         "tables": [
             _table(name, [fit for fit in fits if fit.series.table.name == name], rows) for name in tables
         ],
+    }
+
+
+def _groups(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    predicted = rows[rows["use"] == "predict"]
+    modelled = predicted[predicted["modelled"]]
+    return {
+        "all": predicted,
+        "modelled": modelled,
+        "modelled, measured": modelled[~modelled["simulated"]],
+        "modelled, not mended": modelled[~modelled["mended"]],
+        "not modelled": predicted[~predicted["modelled"]],
+    }
+
+
+def _once(name: str, *studies: Study) -> Found:
+    """Of a table, first as it is, then with what belongs to a machine fitted once."""
+    numbers = [sum(len(fit.free) for fit in fits if fit.series.table.name == name) for fits, _ in studies]
+    series = sum(fit.series.table.name == name for fit in studies[0][0])
+    of = [_groups(rows[rows["table"] == name])["modelled"] for _, rows in studies]
+    return {
+        "name": name,
+        "series": series,
+        "numbers": numbers,
+        "modelled": [statistics(its) for its in of],
     }
 
 

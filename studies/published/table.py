@@ -25,6 +25,8 @@ MOST_ROWS, MOST_KEYS = 2, 3  # of a series, that are fitted
 class Table(BaseModel):
     """`series`: columns; rows that agree in these are of one model on one machine, and fitted by themselves.
 
+    `machine`: columns; series that agree in these have the same machine and library, to which all free keys
+    belong but the first. None: each series has one of its own.
     `label`: columns that tell a row from others of its series, and the word after their value.
     `free`: keys and their ranges, `LOW..HIGH`; a series with fewer rows to fit than keys has the first ones.
     `rows`: which are fitted, in words; `why`: why the source leaves the free keys open.
@@ -39,6 +41,7 @@ class Table(BaseModel):
     name: str
     title: str
     series: tuple[str, ...]
+    machine: tuple[str, ...] | None = None
     label: dict[str, str]
     free: dict[str, str]
     rows: str

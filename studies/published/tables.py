@@ -43,12 +43,22 @@ def headline(found: Mapping[str, Any]) -> list[str]:
         said.append(
             f"Bar, rows modelled: {bar['what']} {sign} {form(bar['bar'])}: {form(bar['value'])}, {verdict}."
         )
+    apart, together = found["once"]["numbers"]
+    if apart != together:
+        said.append(
+            f"With what belongs to a machine fitted once, {together} numbers instead of {apart}, rows "
+            f"modelled: {_errors(found['once']['errors']['modelled'])}."
+        )
     return said
 
 
 def markdown(found: Mapping[str, Any]) -> str:
     """What docs/published.md has between its markers."""
-    parts = ["".join(f"- {line}\n" for line in headline(found)), _grid(_TABLES_HEAD, _tables(found))]
+    parts = [
+        "".join(f"- {line}\n" for line in headline(found)),
+        _grid(_TABLES_HEAD, _tables(found)),
+        _once(found),
+    ]
     for each in found["tables"]:
         parts.append(_section(each))
     return "\n".join(parts)
@@ -121,6 +131,25 @@ def _tables(found: Mapping[str, Any]) -> list[Cells]:
             cells += [str(errors["rows"]), *(percent(errors[key]) for key in ("median", "p90", "max"))]
         rows.append(cells)
     return rows
+
+
+def _once(found: Mapping[str, Any]) -> str:
+    """What is fitted once for a machine, of the tables where several series share one."""
+    rows = []
+    for each in found["once"]["tables"]:
+        if each["numbers"][0] != each["numbers"][1]:
+            cells = [each["name"], str(each["series"])]
+            for fitted, errors in zip(each["numbers"], each["modelled"], strict=True):
+                cells += [str(fitted), *(percent(errors[key]) for key in ("median", "p90", "max"))]
+            rows.append(cells)
+    if not rows:
+        return ""
+    head = ("table", "series", *("numbers", "median", "90%", "largest") * 2)
+    lines = [
+        "### What belongs to a machine, fitted once\n",
+        "As above, then with fewer numbers; rows modelled.\n",
+    ]
+    return "\n".join(lines) + "\n" + _grid(head, rows)
 
 
 def _errors(errors: Mapping[str, Any]) -> str:

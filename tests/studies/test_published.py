@@ -10,7 +10,7 @@ import pytest
 
 import lockstep
 from lockstep.studies.published import published
-from lockstep.studies.published.predicting import study
+from lockstep.studies.published.predicting import once, study
 from lockstep.studies.published.summary import ranking, statistics, summarise
 from lockstep.studies.published.table import chosen
 from lockstep.studies.published.tables import _section, markdown
@@ -69,6 +69,32 @@ def test_one_row_and_one_number_come_out_right() -> None:
         )
 
 
+def test_what_belongs_to_a_machine_is_fitted_once() -> None:
+    """By its largest model, VGG; the others have a number less, and a row more that is predicted."""
+    fits, rows = study(chosen(["minerva-2015"]), jobs=1)
+    again, changed = once(fits, rows, jobs=1)
+    largest = next(fit for fit in fits if fit.series.name == "vgg")
+    for before, fit in zip(fits, again, strict=True):
+        its = changed[changed["series"] == fit.series.name]
+        if before is largest:
+            assert fit is before
+            pd.testing.assert_frame_equal(its, rows[rows["series"] == fit.series.name], check_like=True)
+            continue
+        assert [*fit.free] == ["cluster.compute.time.value"]
+        assert fit.scenario.cluster.network == largest.scenario.cluster.network
+        assert [*its["use"]] == ["fit", "predict", *["predict"] * (len(its) - 2)]
+        first = its.iloc[0]
+        assert first["predicted"] == pytest.approx(first["measured"], rel=1e-3)
+    found = summarise((fits, rows), (again, changed))
+    assert found["once"]["numbers"] == [6, 4]
+    (table,) = found["once"]["tables"]
+    assert (table["series"], table["numbers"]) == (3, [6, 4])
+    assert [each["rows"] for each in table["modelled"]] == [3, 5]
+    said = markdown(found)
+    assert "fitted once, 4 numbers instead of 6, rows modelled: 5 rows" in said
+    assert "| minerva-2015 | 3 | 6 |" in said
+
+
 @pytest.mark.parametrize(
     ("backend", "goodput", "within", "but"),
     [("nccl", 0.98, 0.02, []), ("gloo", 0.787, 0.06, ["5 Gbit/s and 1 ms"])],
@@ -120,13 +146,14 @@ def test_statistics_and_ranking() -> None:
 
 def test_rows_of_no_known_mechanism_count_in_the_headline_and_in_no_bar() -> None:
     fits, rows = study(chosen(["nvidia-2021-resnet-50"]), jobs=1)
-    found = summarise(fits, rows)
+    found = summarise((fits, rows), (fits, rows))
     errors = found["errors"]
     assert (errors["all"]["rows"], errors["modelled"]["rows"], errors["not modelled"]["rows"]) == (6, 3, 3)
     assert found["bars"][0]["value"] == errors["modelled"]["median"]
     assert errors["modelled, not mended"] == errors["modelled"]  # that table is as it was committed first
     rows["mended"] = True
-    assert summarise(fits, rows)["errors"]["modelled, not mended"]["rows"] == 0
+    again = summarise((fits, rows), (fits, rows))
+    assert again["errors"]["modelled, not mended"]["rows"] == 0
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 
 
