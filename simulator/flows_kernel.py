@@ -56,8 +56,9 @@ DUE = 0  # of `fr`: what the owner's clock reads when it is done; without an own
 
 START, COMPUTED, BEGIN, LOOK, ARRIVE, SOLVE, APPLIED, HEAR, PLANNED = range(9)  # kinds of events
 # Places in `whole`: events, those scheduled and flows held back so far, links changed, messages told, whether
-# a heap is tight, and what is done without a pause
-EVENTS, ORDER, HELD, CHANGED, TOLD, TIGHT, WORK = range(7)
+# a heap is tight, and what is done without a pause; the orders in which rates are solved and messages hear of
+# them, after all else of this instant, 0: they are not
+EVENTS, ORDER, HELD, CHANGED, TOLD, TIGHT, WORK, SOLVES, HEARS = range(9)
 NORMAL, LAST, AFTER_LAST = 1 << 56, 9 << 56, 10 << 56  # priorities; the first of all is 0
 SAME = 1 + 1e-12  # as in flows.py
 
@@ -107,6 +108,22 @@ def schedule(queue: Heap, whole: Ints, at: float, priority: int, what: int, whom
 
 
 @inlined
+def at_last(whole: Ints, place: int, priority: int) -> None:
+    """`schedule` in this instant: there is one at most, which would have to come up through all the queue."""
+    whole[place] = priority + whole[ORDER]
+    whole[ORDER] += 1
+
+
+@inlined
+def last_now(now: float, queue: Heap, whole: Ints) -> int:
+    """Which of these is next: SOLVES or HEARS; 0: the first of the queue is, if there is one."""
+    place = SOLVES if whole[SOLVES] else HEARS
+    if not whole[place] or (whole[EVENTS] and queue[0][0] <= now and queue[1][0] < whole[place]):
+        return 0
+    return place
+
+
+@inlined
 def take(queue: Heap, whole: Ints) -> int:
     """Take the next event out of the queue."""
     first = queue[2][0]
@@ -150,7 +167,7 @@ def tell(message: int, now: float, queue: Queue, whole: Ints, net: Net) -> None:
     """`Queues.look_at`."""
     fw = net[4]
     if not whole[TOLD]:
-        schedule(queue, whole, now, AFTER_LAST, HEAR, 0)
+        at_last(whole, HEARS, AFTER_LAST)
     if fw[IS_TOLD, message] <= 0:
         fw[IS_TOLD, message], fw[LISTED, whole[TOLD]] = 1, message
         whole[TOLD] += 1
@@ -194,7 +211,7 @@ def solve_later(flow: int, now: float, queue: Queue, whole: Ints, net: Net) -> N
     """`Flows._solve_later`."""
     shift, _, lw, _, _, ew, _ = net
     if not whole[CHANGED]:
-        schedule(queue, whole, now, LAST, SOLVE, 0)
+        at_last(whole, SOLVES, LAST)
     for entry in range(flow << shift, (flow + 1) << shift):
         link = ew[ROUTE, entry]
         if link < 0:

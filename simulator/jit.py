@@ -123,4 +123,4 @@ def _digest() -> str:
     return sha256(b"".join([source.read_bytes() for source in sources])).hexdigest()[:16]
 
 
-_MORE = "lent.py", "shared_ring.py", "building.py"
+_MORE = "lent.py", "shared_ring.py", "jit.py", "native.py", "building.py"

@@ -22,7 +22,7 @@ from lockstep.workloads.memory import require
 if TYPE_CHECKING:
     from lockstep.simulator.engine import Simulation
 
-_FEW = 5_000  # messages in such runs, some 0.1 s, after which it pays to load what is compiled
+_FEW = 1_500  # messages in such runs, some 25 ms, after which it pays to load what is compiled
 _MANY = 200_000  # and to compile it
 _BYTES = 570  # of the arrays, a connection or a part of one
 _ROWS = 1 << 14  # of records that are packed at once

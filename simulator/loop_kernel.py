@@ -25,8 +25,8 @@ MUCH = 1 << 20  # events, and flows in solutions, after which Python may want to
 # may end before links are read; the link where that interrupted, and flows that had ended there; steps, those
 # in one instant, workers without drawn times, mini-batches taken, bytes sent and arrived; the first message
 # that is free, and how many are (traced_kernel.py)
-MESSAGES, GRADIENTS, UPDATES, WORKS, UNREAD, AT, ENDED, STEPS, STILL, EMPTY, TAKEN, SENT, CAME = range(7, 20)
-FREE_ONE, FREE_ONES, PLACES = range(20, 23)
+MESSAGES, GRADIENTS, UPDATES, WORKS, UNREAD, AT, ENDED, STEPS, STILL, EMPTY, TAKEN, SENT, CAME = range(9, 22)
+FREE_ONE, FREE_ONES, PLACES = range(22, 25)
 ENDLESS = 1 << 60  # mini-batches
 LATENCY = 5  # of `fr`: of the connection
 

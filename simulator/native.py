@@ -12,9 +12,9 @@ import sysconfig
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -37,16 +37,24 @@ def native(kernel: str, name: str) -> Function | None:
     used.
     """
     if linker():
-        path = _library(kernel, name)
-        return None if path is None else Native(kernel, name, path)
+        library = _library(kernel, name)
+        return None if library is None else Native(library)
     if not able():
         return None
     found: Function = getattr(import_module(f"lockstep.simulator.{kernel}"), name)  # numba has compiled it
     return found
 
 
+class Library(NamedTuple):
+    """A function, the types of its arguments, and which of the words each of them has."""
+
+    entry: Any
+    kinds: list[Any]
+    spans: list[slice]
+
+
 @cache
-def _library(kernel: str, name: str) -> Path | None:
+def _library(kernel: str, name: str) -> Library | None:
     path = _path(kernel, name)
     if not installed() or path is None:
         return None
@@ -57,7 +65,13 @@ def _library(kernel: str, name: str) -> Path | None:
             flock(file, LOCK_EX)  # another process may need the same
             if not _trusted(path):
                 _build(kernel, name, path)
-    return path if _trusted(path) else None
+        if not _trusted(path):
+            return None
+    kinds = arguments(getattr(import_module(f"lockstep.simulator.{kernel}"), name))
+    entry = getattr(ctypes.CDLL(str(path)), ENTRY)
+    entry.argtypes, entry.restype = [ctypes.c_void_p] * 3, ctypes.c_int32
+    ends = [*accumulate(len([*words(kind)]) for kind in kinds)]
+    return Library(entry, kinds, [slice(*span) for span in pairwise([0, *ends])])
 
 
 def _path(kernel: str, name: str) -> Path | None:
@@ -83,7 +97,8 @@ def _build(kernel: str, name: str, path: Path) -> None:
     roots = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
     machine = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}  # whoever else has this folder
     given = os.environ | machine | {BUILDS: "1", "PYTHONPATH": os.pathsep.join(filter(None, roots))}
-    command = [sys.executable, "-m", "lockstep.simulator.building", kernel, name, str(linker()), str(path)]
+    command = [sys.executable, "-P", "-m", "lockstep.simulator.building"]  # -P: nothing of this folder
+    command += [kernel, name, str(linker()), str(path)]
     done = subprocess.run(command, env=given, capture_output=True, text=True, check=False)
     if done.returncode:
         why = (done.stderr.strip().splitlines() or ["it was killed"])[-1]
@@ -94,25 +109,21 @@ def _build(kernel: str, name: str, path: Path) -> None:
 class Native:
     """A function of a library. It remembers its arguments: who comes again is not written down anew."""
 
-    def __init__(self, kernel: str, name: str, path: Path) -> None:
-        function = getattr(import_module(f"lockstep.simulator.{kernel}"), name)
-        self._kinds = arguments(function)
-        self._entry = getattr(ctypes.CDLL(str(path)), ENTRY)
-        self._entry.argtypes, self._entry.restype = [ctypes.c_void_p] * 3, ctypes.c_int32
-        ends = [*accumulate(len([*words(kind)]) for kind in self._kinds)]
-        self._words = np.zeros(ends[-1], np.int64)
-        self._spans = [slice(*span) for span in zip([0, *ends], ends, strict=False)]
-        self._given: list[Any] = [None] * len(ends)
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        self._words = np.zeros(library.spans[-1].stop, np.int64)
+        self._given: list[Any] = [None] * len(library.kinds)
         self._found = np.zeros(2, np.int64)  # the result, and an exception
         self._places = [each.ctypes.data for each in (self._found, self._found[1:], self._words)]
 
     def __call__(self, *given: Any) -> int:
         """Raises RuntimeError if it fails, of which the kernels know nothing."""
-        for number, (kind, value) in enumerate(zip(self._kinds, given, strict=True)):
+        library = self._library
+        for number, (kind, value) in enumerate(zip(library.kinds, given, strict=True)):
             if value is not self._given[number]:
                 self._given[number] = value
-                self._words[self._spans[number]] = [*_flat(kind, value)]
-        if self._entry(*self._places):
+                self._words[library.spans[number]] = [*_flat(kind, value)]
+        if library.entry(*self._places):
             raise RuntimeError("a compiled function has failed")
         return int(self._found[0])
 

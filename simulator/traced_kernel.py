@@ -21,12 +21,14 @@ from lockstep.simulator.flows_kernel import (
     PLANNED,
     ROUTE,
     SOLVE,
+    SOLVES,
     START,
     TIGHT,
     WORK,
     Net,
     Queue,
     add,
+    last_now,
     schedule,
     take,
     wake,
@@ -214,7 +216,8 @@ def run(
             link, flowed = whole[AT], whole[ENDED]
             whole[AT] = -1
         else:
-            if not whole[EVENTS] or queue[0][0] >= until:
+            last = last_now(now, queue, whole)
+            if not last and (not whole[EVENTS] or queue[0][0] >= until):
                 real[0] = real[0] if until == inf else until
                 return DONE
             if whole[EMPTY]:
@@ -229,18 +232,21 @@ def run(
                 or whole[UPDATES] + more > updated.shape[1]
             ):
                 return FULL
-            if queue[0][0] > now:
-                real[0] = now = queue[0][0]
-                whole[STILL] = 0
-            elif whole[STILL] > 1000 * count:
-                return WRONG
             whole[WORK] += 1
             if whole[WORK] > MUCH:
                 whole[WORK] = 0
                 return PAUSE
-            order = queue[1][0]
-            event = take(queue, whole)
-            what, whom = event & 15, event >> 4
+            if last:
+                what, whole[last] = SOLVE if last == SOLVES else HEAR, 0
+            else:
+                if queue[0][0] > now:
+                    real[0] = now = queue[0][0]
+                    whole[STILL] = 0
+                elif whole[STILL] > 1000 * count:
+                    return WRONG
+                order = queue[1][0]
+                event = take(queue, whole)
+                what, whom = event & 15, event >> 4
         if what == LOOK:
             if lr[LOOK_AT, whom] != now:  # it has been looked at since, or is to be later
                 continue

@@ -251,8 +251,8 @@ def test_rows_of_one_array_are_told_apart() -> None:
         "fw": "HOLDER OWNER EARLIER MOVED KEY FINISHED BORN LISTED IS_TOLD GOES_AS PLAN NOW KIND VERSION"
         " FOLLOWING THERE",
         "ew": "PATH BEFORE AFTER ROUTE TOLD_BEFORE TOLD_AFTER",
-        "whole": "EVENTS ORDER HELD CHANGED TOLD TIGHT WORK MESSAGES GRADIENTS UPDATES WORKS UNREAD AT ENDED"
-        " STEPS STILL EMPTY TAKEN SENT CAME",
+        "whole": "EVENTS ORDER HELD CHANGED TOLD TIGHT WORK SOLVES HEARS MESSAGES GRADIENTS UPDATES WORKS"
+        " UNREAD AT ENDED STEPS STILL EMPTY TAKEN SENT CAME",
     }
     for names in rows.values():
         found = [next(vars(file)[name] for file in files if name in vars(file)) for name in names.split()]

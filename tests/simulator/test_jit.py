@@ -78,7 +78,7 @@ def test_numba_is_not_loaded_before_it_is_needed(needed: str) -> None:
     assert done.stdout == f"{not jit.linker() and needed.endswith('kernel')}\n"
 
 
-SOURCES = "kernel.py", "lent.py", "shared_ring.py", "building.py"
+SOURCES = "kernel.py", *jit._MORE
 
 
 @pytest.fixture
