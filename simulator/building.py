@@ -1,7 +1,4 @@
-"""Builds a function of a kernel into a library (native.py): numba compiles it, the C compiler links it.
-
-python -m lockstep.simulator.building KERNEL FUNCTION COMPILER LIBRARY
-"""
+"""Builds a function of a kernel into a library (native.py): numba compiles it, the C compiler links it."""
 
 import ctypes
 import os
@@ -18,19 +15,20 @@ import llvmlite.binding as llvm
 import numpy as np
 from numba import from_dtype, types
 
-from lockstep.simulator.native import ENTRY, arguments, words
+from lockstep.simulator.native import ENTRY, UNFINISHED, arguments, words
 
 _PR_SET_PDEATHSIG = 1
 _COUNTS = re.compile(r"^define [^\n]*@NRT_(in|de)cref\(.*?^\}", re.MULTILINE | re.DOTALL)
 
 
-def main(kernel: str, name: str, compiler: str, library: str) -> None:
-    """Write the library, as a whole or not at all."""
+def main() -> None:
+    """Write the library, as a whole or not at all; given: kernel, function, compiler and library."""
+    kernel, name, compiler, library = sys.argv[1:]
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # nobody waits for it any more
     function = getattr(import_module(f"lockstep.simulator.{kernel}"), name)
     code = _machine_code(function)
     path = Path(library)
-    with TemporaryDirectory(dir=path.parent) as folder:
+    with TemporaryDirectory(prefix=UNFINISHED, dir=path.parent) as folder:
         made, linked = Path(folder, "made.o"), Path(folder, "linked.so")
         made.write_bytes(code)
         # -z defs: whatever is missing is said here, and not in the middle of a simulation
@@ -40,7 +38,6 @@ def main(kernel: str, name: str, compiler: str, library: str) -> None:
         if done.returncode:
             sys.exit(done.stderr)
         linked.chmod(0o755)
-        path.parent.chmod(0o755)
         os.replace(linked, path)
 
 
@@ -88,7 +85,3 @@ def _type(kind: Any) -> Any:
         return tuples([_type(each) for each in get_args(kind)])
     dtype, dimensions = kind.__metadata__
     return types.Array(from_dtype(np.dtype(dtype)), dimensions, "C")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -163,7 +163,7 @@ def counts(link: int, net: Net) -> bool:
 
 
 @compiled
-def tell(message: int, now: float, queue: Queue, whole: Ints, net: Net) -> None:
+def tell(message: int, whole: Ints, net: Net) -> None:
     """`Queues.look_at`."""
     fw = net[4]
     if not whole[TOLD]:
@@ -174,12 +174,12 @@ def tell(message: int, now: float, queue: Queue, whole: Ints, net: Net) -> None:
 
 
 @compiled
-def tell_all(link: int, now: float, queue: Queue, whole: Ints, net: Net) -> None:
+def tell_all(link: int, whole: Ints, net: Net) -> None:
     """Tell those who listen to a link."""
     shift, _, lw, _, _, ew, _ = net
     entry = lw[FIRST_TOLD, link]
     while entry >= 0:
-        tell(entry >> shift, now, queue, whole, net)
+        tell(entry >> shift, whole, net)
         entry = ew[TOLD_AFTER, entry]
 
 
@@ -207,7 +207,7 @@ def plan(link: int, now: float, queue: Queue, whole: Ints, net: Net) -> None:
 
 
 @inlined
-def solve_later(flow: int, now: float, queue: Queue, whole: Ints, net: Net) -> None:
+def solve_later(flow: int, whole: Ints, net: Net) -> None:
     """`Flows._solve_later`."""
     shift, _, lw, _, _, ew, _ = net
     if not whole[CHANGED]:
@@ -271,7 +271,7 @@ def add(flow: int, nbytes: float, now: float, queue: Queue, whole: Ints, net: Ne
     fr[DUE, flow] = nbytes  # which it has left until somebody holds it back
     lw[BOTTLENECK, narrow] = others == 0 or (lw[BOTTLENECK, narrow] and lw[COUNT, narrow] == others)
     if not lw[BOTTLENECK, narrow] or not harmless(flow, narrow, least, net):
-        solve_later(flow, now, queue, whole, net)
+        solve_later(flow, whole, net)
         return
     lr[CLOCK, narrow] = lr[CLOCK, narrow] + lr[RATE, narrow] * (now - lr[SINCE, narrow])
     lr[SINCE, narrow], lr[RATE, narrow] = now, least
@@ -281,7 +281,7 @@ def add(flow: int, nbytes: float, now: float, queue: Queue, whole: Ints, net: Ne
     if flows[lw[BASE, narrow]] == flow:  # else the next to finish does so later than planned
         wake(narrow, now, queue, whole, net)
     if lw[FIRST_TOLD, narrow] >= 0:
-        tell_all(narrow, now, queue, whole, net)
+        tell_all(narrow, whole, net)
 
 
 @compiled
@@ -355,7 +355,7 @@ def solve(now: float, messages: int, queue: Queue, whole: Ints, net: Net) -> boo
     for flow in fw[MOVED, :moves]:
         hold(fw[OWNER, flow], flow, lr[CLOCK, fw[OWNER, flow]] + fr[DUE, flow], whole, net)
         if messages:
-            tell(flow % messages, now, queue, whole, net)
+            tell(flow % messages, whole, net)
     right = True
     for at in range(n):
         link = lw[QUEUE, at]
@@ -369,7 +369,7 @@ def solve(now: float, messages: int, queue: Queue, whole: Ints, net: Net) -> boo
             lr[CLOCK, link] = lr[RATE, link] = 0.0
             lw[LENGTH, link] = 0
         if lw[FIRST_TOLD, link] >= 0:
-            tell_all(link, now, queue, whole, net)
+            tell_all(link, whole, net)
     for at in range(n):
         link = lw[QUEUE, at]
         if lw[COUNT, link]:

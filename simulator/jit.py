@@ -6,9 +6,10 @@ compiles them in this process.
 """
 
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import sha256
 from importlib.util import find_spec
@@ -56,7 +57,7 @@ def linker() -> str | None:
     """What makes a library of what numba has compiled; None: numba compiles in this process."""
     if os.environ.get(BUILDS) or sys.platform != "linux":
         return None
-    return which("cc")
+    return which("cc") if kept_in() else None
 
 
 def here(function: Function) -> Function:
@@ -100,21 +101,38 @@ def _by_sources() -> Iterator[bool]:
 
 
 @cache
+def folders() -> list[Path]:
+    """Where it may be: in NUMBA_CACHE_DIR, if given, beside the sources, or in the user's cache."""
+    places = [HERE / "__pycache__"]
+    if given := os.environ.get("NUMBA_CACHE_DIR"):
+        places.insert(0, Path(given).absolute())
+    with suppress(RuntimeError):  # this user has no home
+        places.append(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lockstep")
+    return [place / _digest() for place in places]
+
+
+@cache
 def kept_in() -> Path | None:
-    """The first that can be written: in NUMBA_CACHE_DIR, if given, here, or in the user's cache."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    given = os.environ.get("NUMBA_CACHE_DIR")
-    for place in ([Path(given)] if given else []) + [HERE / "__pycache__", home / "lockstep"]:
-        try:
-            folder = place / _digest()
+    """The first of these that can be written, and by nobody else: what is in there is executed."""
+    for folder in folders():
+        with suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
+            if not nobody_elses(folder):
+                folder.chmod(folder.lstat().st_mode & 0o755)
             TemporaryFile(dir=folder).close()
-            mine = folder.stat().st_uid in (0, os.geteuid())  # what is in there is executed
-        except OSError:
-            continue
-        if mine:
-            return folder
+            if nobody_elses(folder):
+                return folder
     return None
+
+
+def nobody_elses(path: Path) -> bool:
+    """Whether it is there, and only this user and root can write it."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    others = stat.S_ISLNK(found.st_mode) or found.st_mode & 0o022
+    return not others and found.st_uid in (0, os.geteuid())
 
 
 @cache

@@ -32,16 +32,16 @@ LATENCY = 5  # of `fr`: of the connection
 
 
 @inlined
-def ended(link: int, now: float, queue: Queue, whole: Ints, net: Net) -> int:
+def ended(link: int, now: float, whole: Ints, net: Net) -> int:
     """`Flows._look` until flows are told that they are done: how many."""
     lw, fw = net[2], net[4]
     flowed = look(link, now, net)
     if flowed:
         if lw[FIRST_TOLD, link] >= 0:
-            tell_all(link, now, queue, whole, net)
+            tell_all(link, whole, net)
         if not (lw[BOTTLENECK, link] and widen(link, net)):
             for at in range(flowed):
-                solve_later(fw[FINISHED, at], now, queue, whole, net)
+                solve_later(fw[FINISHED, at], whole, net)
         whole[UNREAD] -= flowed
     return flowed
 
@@ -67,5 +67,5 @@ def solved(
     if what == HEAR:
         look_at_messages(messages, waits, now, queue, whole, net)
     elif what == PLANNED and net[4][PLAN, whom] == order:
-        tell(whom, now, queue, whole, net)
+        tell(whom, whole, net)
     return True

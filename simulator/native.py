@@ -10,6 +10,7 @@ import os
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from itertools import accumulate, pairwise
@@ -18,16 +19,17 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from lockstep.simulator.jit import BUILDS, able, installed, kept_in, linker
+from lockstep.simulator.jit import BUILDS, able, folders, installed, kept_in, linker, nobody_elses
 
 ENTRY = "lockstep_entry"  # the name of a library's function
+UNFINISHED = "building-"  # how folders begin that are there while one is built
 
 Function = Callable[..., int]
 
 
 def ready(kernel: str, name: str) -> bool:
     """Whether that function of a kernel is there, compiled, without taking time."""
-    return bool(linker()) and installed() and _trusted(_path(kernel, name))
+    return bool(linker()) and installed() and _there(kernel, name) is not None
 
 
 def native(kernel: str, name: str) -> Function | None:
@@ -55,55 +57,70 @@ class Library(NamedTuple):
 
 @cache
 def _library(kernel: str, name: str) -> Library | None:
-    path = _path(kernel, name)
-    if not installed() or path is None:
+    if not installed():
         return None
-    if not _trusted(path):
-        from fcntl import LOCK_EX, flock
+    try:
+        path = _there(kernel, name) or _built(kernel, name)
+        entry = getattr(ctypes.CDLL(str(path)), ENTRY)
+    except (OSError, AttributeError, RuntimeError) as error:
+        import warnings
 
-        with (path.parent / "builds").open("w") as file:
-            flock(file, LOCK_EX)  # another process may need the same
-            if not _trusted(path):
-                _build(kernel, name, path)
-        if not _trusted(path):
-            return None
-    kinds = arguments(getattr(import_module(f"lockstep.simulator.{kernel}"), name))
-    entry = getattr(ctypes.CDLL(str(path)), ENTRY)
+        text = f"simulations take longer, as numba is there, but could not build what they need: {error}"
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
+        return None
     entry.argtypes, entry.restype = [ctypes.c_void_p] * 3, ctypes.c_int32
+    kinds = arguments(getattr(import_module(f"lockstep.simulator.{kernel}"), name))
     ends = [*accumulate(len([*words(kind)]) for kind in kinds)]
     return Library(entry, kinds, [slice(*span) for span in pairwise([0, *ends])])
 
 
-def _path(kernel: str, name: str) -> Path | None:
-    """Where its library is, or would be."""
+def _there(kernel: str, name: str) -> Path | None:
+    """Its library, if there is one that nobody else can have written but root: it is code."""
+    for folder in folders():  # root may have built it in one that this user cannot write
+        path = folder / f"{kernel}-{name}-{sysconfig.get_platform()}.so"
+        if nobody_elses(folder) and nobody_elses(path):
+            return path
+        if folder == kept_in():
+            break
+    return None
+
+
+def _built(kernel: str, name: str) -> Path:
+    """Build it, one process at a time. Raises RuntimeError, or OSError."""
+    from fcntl import LOCK_EX, LOCK_UN, flock
+
     folder = kept_in()
-    return folder and folder / f"{kernel}-{name}-{sysconfig.get_platform()}.so"
+    assert folder is not None  # else there is no linker()
+    with (folder / "builds").open("w") as file:
+        with suppress(OSError):  # some file systems have no locks: then each builds for itself
+            flock(file, LOCK_EX)
+        try:
+            return _there(kernel, name) or _build(kernel, name, folder)
+        finally:
+            with suppress(OSError):
+                flock(file, LOCK_UN)  # a process that was forked meanwhile has the file, too
 
 
-def _trusted(path: Path | None) -> bool:
-    """Whether it is there, and nobody else can have written it but root: it is code."""
-    if path is None or not path.exists():
-        return False
-    found = path.stat(), path.parent.stat()
-    return all(each.st_uid in (0, os.geteuid()) and not each.st_mode & 0o022 for each in found)
-
-
-def _build(kernel: str, name: str, path: Path) -> None:
-    """Write the library, in a process of its own: numba needs memory that this one could never give back."""
+def _build(kernel: str, name: str, folder: Path) -> Path:
+    """Let another process write it: numba needs memory that this one could never give back."""
+    import shutil
     import subprocess
-    import warnings
 
-    # where this lockstep is, wherever the process begins
-    roots = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
-    machine = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}  # whoever else has this folder
-    given = os.environ | machine | {BUILDS: "1", "PYTHONPATH": os.pathsep.join(filter(None, roots))}
-    command = [sys.executable, "-P", "-m", "lockstep.simulator.building"]  # -P: nothing of this folder
-    command += [kernel, name, str(linker()), str(path)]
+    for left in folder.glob(f"{UNFINISHED}*"):  # by one that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    path = folder / f"{kernel}-{name}-{sysconfig.get_platform()}.so"
+    # it imports what this process would, and nothing of the current folder
+    where = [str(Path(__file__).parents[2]), *(each for each in sys.path if each)]
+    code = f"import sys; sys.path[:] = {where!r}; from lockstep.simulator.building import main; main()"
+    command = [sys.executable or "", "-I", "-c", code, kernel, name, str(linker()), str(path)]
+    given = {key: value for key, value in os.environ.items() if not key.startswith("NUMBA_")}
+    # for any processor of this kind: others may have this folder
+    given |= {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "", BUILDS: "1"}
     done = subprocess.run(command, env=given, capture_output=True, text=True, check=False)
-    if done.returncode:
-        why = (done.stderr.strip().splitlines() or ["it was killed"])[-1]
-        text = f"simulations take longer, as numba is there, but could not build what they need: {why}"
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
+    if done.returncode or not nobody_elses(path):
+        said = done.stderr.strip().splitlines() or ["it was killed, or others can write it"]
+        raise RuntimeError(next((line for line in said if "error" in line.lower()), said[-1]))
+    return path
 
 
 class Native:
@@ -121,8 +138,8 @@ class Native:
         library = self._library
         for number, (kind, value) in enumerate(zip(library.kinds, given, strict=True)):
             if value is not self._given[number]:
-                self._given[number] = value
                 self._words[library.spans[number]] = [*_flat(kind, value)]
+                self._given[number] = value
         if library.entry(*self._places):
             raise RuntimeError("a compiled function has failed")
         return int(self._found[0])

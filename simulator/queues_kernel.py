@@ -63,15 +63,15 @@ def cancel(flow: int, now: float, queue: Queue, whole: Ints, net: Net) -> None:
     remove(flow, shift, lw, ew)
     fw[OWNER, flow] = -1
     if owner < 0:  # its coming has not been dealt with yet
-        solve_later(flow, now, queue, whole, net)
+        solve_later(flow, whole, net)
         return
     lr[CLOCK, owner] += lr[RATE, owner] * (now - lr[SINCE, owner])
     lr[SINCE, owner] = now
     lw[COUNT, owner] -= 1
     if lw[FIRST_TOLD, owner] >= 0:
-        tell_all(owner, now, queue, whole, net)
+        tell_all(owner, whole, net)
     if not (lw[BOTTLENECK, owner] and widen(owner, net)):
-        solve_later(flow, now, queue, whole, net)
+        solve_later(flow, whole, net)
     plan(owner, now, queue, whole, net)
 
 
@@ -118,7 +118,7 @@ def join(c: int, left: float, now: float, queue: Queue, whole: Ints, net: Net) -
     fw[GOES_AS, c] = WHOLE
     add(c, left, now, queue, whole, net)
     if fw[OWNER, c] >= 0:  # else the flow is going to hear
-        tell(c, now, queue, whole, net)
+        tell(c, whole, net)
 
 
 @compiled
@@ -144,7 +144,7 @@ def part(c: int, messages: int, now: float, queue: Queue, whole: Ints, net: Net)
     listen(c, net)
     add(messages + c, left, now, queue, whole, net)
     add(2 * messages + c, fr[BELOW, c], now, queue, whole, net)
-    tell(c, now, queue, whole, net)
+    tell(c, whole, net)
 
 
 @compiled

@@ -251,7 +251,7 @@ def run(
             if lr[LOOK_AT, whom] != now:  # it has been looked at since, or is to be later
                 continue
             link = whom
-            flowed = ended(link, now, queue, whole, net)
+            flowed = ended(link, now, whole, net)
             if flowed and whole[UNREAD] <= 0:
                 whole[AT], whole[ENDED] = link, flowed
                 return READ

@@ -13,7 +13,6 @@ from lockstep.scenarios.document import parse
 from lockstep.selection import only_its_own
 from lockstep.studies.published.table import Series, Table, series_of
 
-_SIZE = "workload.parameters"
 Progress = Callable[[float], None]
 
 
@@ -47,12 +46,14 @@ def study(
 def once(
     fits: Sequence[Fitted], rows: pd.DataFrame, progress: Progress | None = None, jobs: int | None = None
 ) -> tuple[list[Fitted], pd.DataFrame]:
-    """The same with what belongs to a machine found once: by the series with the most parameters there.
+    """The same with what belongs to a machine found once: all keys but the first.
 
-    Other series of the machine are given that, and only find their first key, by their first row to fit;
-    their second one is predicted. `fits` and `rows` are those of `study`.
+    It is found by the series there that shows most of it: of those with as many rows to fit as keys that with
+    the most parameters, then the smallest mini-batch, then the first. Others are given that, and only find
+    their first key, by their first row to fit; their second one is predicted. `fits` and `rows` are those of
+    `study`.
     """
-    calls = {place: call for place, call in enumerate(_given_the_machine(fits)) if call is not None}
+    calls = {place: call for place, call in enumerate(given_the_machine(fits)) if call is not None}
     again = dict(zip(calls, _made([*calls.values()], jobs, progress, 0.8, 0.9), strict=True))
     changed = _rows([*again.values()], jobs, progress, 0.9, 1.0)
     other = {(fit.series.table.name, fit.series.name) for fit in again.values()}
@@ -61,15 +62,16 @@ def once(
     return [again.get(place, fit) for place, fit in enumerate(fits)], found
 
 
-def _given_the_machine(fits: Sequence[Fitted]) -> Iterator[Callable[[], Fitted] | None]:
+def given_the_machine(fits: Sequence[Fitted]) -> Iterator[Callable[[], Fitted] | None]:
     """What fits each series once more; None: it is the one by which its machine is known."""
     leaders: dict[Hashable, Fitted] = {}
     for fit in fits:
         machine = _machine(fit)
-        if machine not in leaders or _parameters(fit) > _parameters(leaders[machine]):
+        shows_all = len(fit.free) == len(fit.series.table.free)
+        if shows_all and (machine not in leaders or _shows(fit) > _shows(leaders[machine])):
             leaders[machine] = fit
     for fit in fits:
-        leader, series = leaders[_machine(fit)], fit.series
+        leader, series = leaders.get(_machine(fit), fit), fit.series
         if leader is fit:
             yield None
             continue
@@ -86,8 +88,10 @@ def _machine(fit: Fitted) -> Hashable:
     return table.name, *fit.series.facts[[*table.machine]].iloc[0]
 
 
-def _parameters(fit: Fitted) -> int:
-    return int(fit.series.facts[_SIZE].iloc[0]) if _SIZE in fit.series.facts else 0
+def _shows(fit: Fitted) -> tuple[int, int]:
+    """The more, the more of its step is the network's: parameters, and how small its mini-batches are."""
+    first = fit.series.facts.iloc[0]
+    return int(first.get("workload.parameters", 0)), -int(first.get("workload.batch_size", 0))
 
 
 def _rows(

@@ -32,7 +32,7 @@ def summarise(study: Study, once: Study) -> Found:
         "bars": _bars(errors["modelled"], ranks["modelled"]),
         "once": {
             "numbers": [sum(len(fit.free) for fit in each) for each in (fits, once[0])],
-            "errors": {name: statistics(its) for name, its in _groups(once[1]).items()},
+            **_both(rows, once[1]),
             "tables": [_once(name, study, once) for name in tables],
         },
         "tables": [
@@ -53,16 +53,27 @@ def _groups(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
     }
 
 
+def _both(rows: pd.DataFrame, once: pd.DataFrame) -> Found:
+    """Errors of modelled rows that both predict, by each, and of rows that the second predicts besides."""
+    names = ["table", "series", "label"]
+    apart, together = (_groups(each)["modelled"].set_index(names) for each in (rows, once))
+    return {
+        "apart": statistics(apart),
+        "once": statistics(together[together.index.isin(apart.index)]),
+        "besides": statistics(together[~together.index.isin(apart.index)]),
+    }
+
+
 def _once(name: str, *studies: Study) -> Found:
-    """Of a table, first as it is, then with what belongs to a machine fitted once."""
-    numbers = [sum(len(fit.free) for fit in fits if fit.series.table.name == name) for fits, _ in studies]
-    series = sum(fit.series.table.name == name for fit in studies[0][0])
-    of = [_groups(rows[rows["table"] == name])["modelled"] for _, rows in studies]
+    """Of a table, first as it is, then with what belongs to a machine fitted once; and by which series."""
+    fits = [[fit for fit in its if fit.series.table.name == name] for its, _ in studies]
+    found = [fit for fit in fits[1] if len(fit.free) > 1]
     return {
         "name": name,
-        "series": series,
-        "numbers": numbers,
-        "modelled": [statistics(its) for its in of],
+        "series": len(fits[0]),
+        "numbers": [sum(len(fit.free) for fit in its) for its in fits],
+        **_both(*(rows[rows["table"] == name] for _, rows in studies)),
+        "by": [{"series": fit.series.name, "free": fit.free, "at_end": [*fit.at_end]} for fit in found],
     }
 
 

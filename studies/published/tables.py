@@ -43,11 +43,13 @@ def headline(found: Mapping[str, Any]) -> list[str]:
         said.append(
             f"Bar, rows modelled: {bar['what']} {sign} {form(bar['bar'])}: {form(bar['value'])}, {verdict}."
         )
-    apart, together = found["once"]["numbers"]
-    if apart != together:
+    once = found["once"]
+    before, now = once["numbers"]
+    if before != now:
         said.append(
-            f"With what belongs to a machine fitted once, {together} numbers instead of {apart}, rows "
-            f"modelled: {_errors(found['once']['errors']['modelled'])}."
+            f"With what belongs to a machine fitted once, {now} numbers instead of {before}, the rows whose "
+            f"mechanism is modelled: {_errors(once['once'])}. What was fitted before: "
+            f"{_errors(once['besides'])}."
         )
     return said
 
@@ -135,21 +137,24 @@ def _tables(found: Mapping[str, Any]) -> list[Cells]:
 
 def _once(found: Mapping[str, Any]) -> str:
     """What is fitted once for a machine, of the tables where several series share one."""
-    rows = []
+    rows, by = [], []
     for each in found["once"]["tables"]:
-        if each["numbers"][0] != each["numbers"][1]:
-            cells = [each["name"], str(each["series"])]
-            for fitted, errors in zip(each["numbers"], each["modelled"], strict=True):
-                cells += [str(fitted), *(percent(errors[key]) for key in ("median", "p90", "max"))]
-            rows.append(cells)
+        if each["numbers"][0] == each["numbers"][1]:
+            continue
+        cells = [each["name"], str(each["series"]), f"{each['numbers'][0]}, {each['numbers'][1]}"]
+        for of in ("apart", "once", "besides"):
+            cells += [str(each[of]["rows"]), *(percent(each[of][key]) for key in ("median", "p90", "max"))]
+        rows.append((*cells[:7], *cells[8:11], *cells[11:]))
+        by += [f"- `{each['name']}`, {series['series']}: {_values(series)}\n" for series in each["by"]]
     if not rows:
         return ""
-    head = ("table", "series", *("numbers", "median", "90%", "largest") * 2)
-    lines = [
-        "### What belongs to a machine, fitted once\n",
-        "As above, then with fewer numbers; rows modelled.\n",
-    ]
-    return "\n".join(lines) + "\n" + _grid(head, rows)
+    errors = "median", "90%", "largest"
+    head = ("table", "series", "numbers, once", "rows", *errors, *(f"once: {each}" for each in errors))
+    return (
+        "### What belongs to a machine, fitted once\n\n"
+        "Rows whose mechanism is modelled: as above, with fewer numbers, and what was fitted before.\n\n"
+        f"{_grid((*head, 'besides', *errors), rows)}\nBy these series:\n\n{''.join(by)}"
+    )
 
 
 def _errors(errors: Mapping[str, Any]) -> str:

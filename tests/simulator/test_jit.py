@@ -19,7 +19,7 @@ from tests.support.scenarios import scenario
 @pytest.fixture
 def anew() -> Iterator[None]:
     """What has been found out is forgotten, before and after."""
-    known = jit.njit, jit.installed, jit.linker, jit.kept_in, jit._digest, native._library
+    known = jit.njit, jit.installed, jit.linker, jit.folders, jit.kept_in, jit._digest, native._library
     for each in known:
         each.cache_clear()
     yield
@@ -75,7 +75,8 @@ def test_numba_is_not_loaded_before_it_is_needed(needed: str) -> None:
     """It takes longer than a small run."""
     code = f"import sys, {needed}; print('numba' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == f"{not jit.linker() and needed.endswith('kernel')}\n"
+    compiles = jit.installed() and not jit.linker() and needed.endswith("kernel")
+    assert done.stdout == f"{compiles}\n"
 
 
 SOURCES = "kernel.py", *jit._MORE
@@ -94,8 +95,8 @@ def sources(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, anew: None) -> Path
 
 def place() -> Path | None:
     """Where things are kept now."""
-    jit._digest.cache_clear()
-    jit.kept_in.cache_clear()
+    for each in (jit._digest, jit.folders, jit.kept_in, jit.linker):
+        each.cache_clear()
     return jit.kept_in()
 
 
@@ -127,19 +128,42 @@ def test_where_nothing_can_be_kept_nothing_is(monkeypatch: pytest.MonkeyPatch, s
     assert place() is None
     with jit._by_sources() as kept:
         assert not kept
-    assert native.native("kernel", "solve") is None or not jit.linker()
+    assert jit.linker() is None  # numba compiles in the process
 
 
 def test_nothing_is_kept_in_a_folder_of_somebody_else(monkeypatch: pytest.MonkeyPatch, sources: Path) -> None:
     """Who could put there what is executed here."""
-    own = os.stat
+    own = Path.lstat
 
-    def of_another(path: Any, **given: Any) -> os.stat_result:
-        found = own(path, **given)
+    def of_another(path: Path) -> os.stat_result:
+        found = own(path)
         return os.stat_result((*found[:4], 4321, *found[5:])) if "__pycache__" in str(path) else found
 
-    monkeypatch.setattr(os, "stat", of_another)
+    monkeypatch.setattr(Path, "lstat", of_another)
     assert place() == sources / "user" / "lockstep" / jit._digest()
+
+
+def test_a_folder_that_others_can_write_is_closed_to_them(sources: Path, tmp_path: Path) -> None:
+    folder = place()
+    assert folder is not None
+    folder.chmod(0o777)
+    assert place() == folder
+    assert folder.stat().st_mode & 0o777 == 0o755
+    folder.chmod(0o700)
+    place()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.rmdir()
+    folder.symlink_to(tmp_path)  # what is there is not ours to close
+    assert place() == sources / "user" / "lockstep" / jit._digest()
+
+
+def test_who_has_no_home_compiles_beside_the_sources(monkeypatch: pytest.MonkeyPatch, sources: Path) -> None:
+    def nowhere() -> Path:
+        raise RuntimeError("could not determine home directory")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", nowhere)
+    assert place() == sources / "__pycache__" / jit._digest()
 
 
 @pytest.mark.usefixtures("without_a_compiler")

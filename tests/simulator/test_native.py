@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,25 +15,30 @@ from lockstep.simulator import jit, kernel, native
 
 CODE = """
 import sys, numpy as np
+from lockstep.simulator import kernel
 from lockstep.simulator.native import native
 solve = native("kernel", "solve")
 none = np.zeros(0, np.int64)
 counts = np.full(2, 7)
-rows = [np.zeros((6, 3)), np.zeros((13, 3), int), np.zeros((5, 0), int), np.zeros((3, 0), int)]
+rows = [np.zeros((kernel.LINK_REALS, 3)), np.zeros((kernel.LINK_WHOLES, 3), int)]
+rows += [np.zeros((5, 0), int), np.zeros((3, 0), int)]
 print(solve(none, none, none, none, 1, 0, *rows, counts), counts, "numba" in sys.modules)
 """
 NEEDS = pytest.mark.skipif(not jit.linker() or not jit.installed(), reason="no numba, or no C compiler")
+
+
+def forget() -> None:
+    for each in (jit.folders, jit.kept_in, native._library):
+        each.cache_clear()
 
 
 @pytest.fixture
 def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """Where libraries are kept."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    jit.kept_in.cache_clear()
-    native._library.cache_clear()
+    forget()
     yield tmp_path / jit._digest()
-    jit.kept_in.cache_clear()
-    native._library.cache_clear()
+    forget()
 
 
 def told(where: Path) -> str:
@@ -61,6 +67,7 @@ def test_a_library_is_built_once_and_needs_no_numba(folder: Path, tmp_path: Path
     assert library.stat().st_mtime_ns > built
     folder.chmod(0o777)
     assert not native.ready("kernel", "solve")
+    folder.chmod(0o755)
 
 
 RUNS = """
@@ -110,13 +117,42 @@ def test_of_some_that_need_it_one_builds(folder: Path) -> None:
 
 
 @NEEDS
+@pytest.mark.slow
 def test_what_cannot_be_built_is_said_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And Python goes on."""
-    monkeypatch.setattr(native, "linker", lambda: "/bin/false")
-    with pytest.warns(RuntimeWarning, match="numba is there, but could not build what they need: "):
+    compiler = folder.parent / "cc"
+    compiler.write_text("#!/bin/sh\necho in function x >&2\necho fatal error: no room >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setattr(native, "linker", lambda: compiler)
+    with pytest.warns(RuntimeWarning, match="could not build what they need: fatal error: no room"):
         assert native.native("kernel", "solve") is None
     assert native.native("kernel", "solve") is None
     assert [each.name for each in folder.iterdir()] == ["builds"]
+
+
+@NEEDS
+@pytest.mark.parametrize("text", [b"", b"no library"])
+def test_a_library_that_cannot_be_loaded_is_said_once(folder: Path, text: bytes) -> None:
+    """Of another kind of machine, or on a file system from which nothing is executed."""
+    folder = jit.kept_in() or folder
+    path = folder / f"kernel-solve-{sysconfig.get_platform()}.so"
+    path.write_bytes(text)
+    path.chmod(0o755)
+    with pytest.warns(RuntimeWarning, match="could not build what they need: .*kernel-solve"):
+        assert native.native("kernel", "solve") is None
+    assert native.native("kernel", "solve") is None
+
+
+@NEEDS
+def test_what_one_that_was_killed_has_left_is_removed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = jit.kept_in()
+    assert kept == folder
+    (kept / "building-xyz").mkdir()
+    (kept / "building-xyz" / "made.o").write_text("half")
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.warns(RuntimeWarning, match="it was killed"):
+        assert native.native("kernel", "solve") is None
+    assert [each.name for each in kept.iterdir()] == ["builds"]
 
 
 @NEEDS

@@ -236,8 +236,9 @@ def test_a_short_run_does_without(monkeypatch: pytest.MonkeyPatch) -> None:
     rings.environment.give_up()
     assert loop_of(rings) is None
     assert loop.Loop.messages / 4 == each
-    monkeypatch.setattr(loop, "ready", lambda *_: True)  # it need not be compiled: much less is enough
-    monkeypatch.setattr(loop.Loop, "messages", loop._FEW - 1.5 * each.expected)
+    monkeypatch.setattr(loop, "ready", lambda *_: True)  # it need not be compiled: less is enough
+    monkeypatch.setattr(loop, "_FEW", 2 * each.expected)
+    monkeypatch.setattr(loop.Loop, "messages", 0.5 * each.expected)
     assert [bool(loop_of(simulation)) for _ in range(2)] == [False, True]
 
 

@@ -10,9 +10,9 @@ import pytest
 
 import lockstep
 from lockstep.studies.published import published
-from lockstep.studies.published.predicting import once, study
+from lockstep.studies.published.predicting import Fitted, given_the_machine, once, study
 from lockstep.studies.published.summary import ranking, statistics, summarise
-from lockstep.studies.published.table import chosen
+from lockstep.studies.published.table import chosen, series_of
 from lockstep.studies.published.tables import _section, markdown
 from tests.support import ROOT
 from tests.support.command_line import Lockstep
@@ -90,10 +90,33 @@ def test_what_belongs_to_a_machine_is_fitted_once() -> None:
     assert found["once"]["numbers"] == [6, 4]
     (table,) = found["once"]["tables"]
     assert (table["series"], table["numbers"]) == (3, [6, 4])
-    assert [each["rows"] for each in table["modelled"]] == [3, 5]
+    assert [table[each]["rows"] for each in ("apart", "once", "besides")] == [3, 3, 2]
+    assert table["apart"] == found["errors"]["modelled"]
+    assert [each["series"] for each in table["by"]] == ["vgg"]
     said = markdown(found)
-    assert "fitted once, 4 numbers instead of 6, rows modelled: 5 rows" in said
-    assert "| minerva-2015 | 3 | 6 |" in said
+    assert "fitted once, 4 numbers instead of 6, the rows whose mechanism is modelled: 3 rows" in said
+    assert "| minerva-2015 | 3 | 6, 4 | 3 |" in said
+    assert "- `minerva-2015`, vgg: time " in said
+
+
+@pytest.mark.parametrize(
+    ("name", "by"),
+    [
+        # PyTorch's BERT has one row to fit, so only its ResNet shows the network
+        ("dlperf-2020", {"resnet-50 pytorch 128"}),
+        # of the largest, ResNet-152, the smaller mini-batch
+        ("tensorflow-2017-one-host-replicated", {"dgx-1-p100 resnet-152 32"}),
+    ],
+)
+def test_the_series_that_shows_most_of_the_network_finds_it(name: str, by: set[str]) -> None:
+    (table,) = chosen([name])
+    unfitted = [Fitted(series, {key: {} for key in series.free}, (), None) for series in series_of(table)]
+    leaders = {
+        fit.series.name
+        for fit, call in zip(unfitted, given_the_machine(unfitted), strict=True)
+        if call is None
+    }
+    assert by <= leaders
 
 
 @pytest.mark.parametrize(
