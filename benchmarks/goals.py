@@ -160,7 +160,7 @@ def sweep(points: int) -> Measured:
         file = Path(folder) / "scenario.yaml"
         file.write_text(SCENARIO.format(seeds=points // 20))
         whole = command_s("-c", COMMAND, "sweep", str(file), "--out", f"{folder}/out", "--quiet", "--jobs=1")
-        alone = started("-c", SIMULATIONS, str(file))  # a process of its own, too: nothing is compiled yet
+        alone = started("-c", SIMULATIONS, str(file))  # a process of its own, too: nothing is loaded yet
         said, _ = alone.communicate()
         return whole, float(said)
 

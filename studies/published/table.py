@@ -3,7 +3,8 @@
 `tables/NAME.csv` has the facts, with their source: dotted columns are keys of the scenario, `throughput` or
 `step_s` is what was measured, `use` says what a row is for, `cause` what the model lacks of it (empty:
 nothing that is known), `devices` how many there are, where a worker is a host of several. All other columns
-are labels. `tables/NAME.yaml` has the rest. All of it but `machine` was committed before anything was predicted.
+are labels. `tables/NAME.yaml` has the rest. All of it but `machine` was committed before anything was
+predicted.
 """
 
 from collections.abc import Iterator

@@ -105,7 +105,7 @@ def test_what_belongs_to_a_machine_is_fitted_once() -> None:
         # PyTorch's BERT has one row to fit, so only its ResNet shows the network
         ("dlperf-2020", {"resnet-50 pytorch 128"}),
         # of the largest, ResNet-152, the smaller mini-batch
-        ("tensorflow-2017-one-host-replicated", {"dgx-1-p100 resnet-152 32"}),
+        ("tensorflow-2017-one-host-replicated", {"ec2-k80 resnet-152 32"}),
     ],
 )
 def test_the_series_that_shows_most_of_the_network_finds_it(name: str, by: set[str]) -> None:
