@@ -68,7 +68,7 @@ def test_each_sentence_is_of_one_engine_and_one_workload(mixed: Path) -> None:
 
 @pytest.mark.slow
 def test_what_is_left_out_is_named(mixed: Path, command: Lockstep, tmp_path: Path) -> None:
-    ended = command("report", mixed, "--out", tmp_path / "page.html")
+    ended = command("report", mixed, "--no-why", "--out", tmp_path / "page.html")
     fine(ended)
     said = ["killed: the run in it has not ended", "swept: a sweep, which has a report of its own"]
     assert ended.err.splitlines() == [f"left out: {each}" for each in said]

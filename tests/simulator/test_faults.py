@@ -69,10 +69,12 @@ PLENTY: list[dict[str, Any]] = [
 def test_all_kinds_alone_and_together(strategy: str, on: str, tmp_path: Path) -> None:
     (tmp_path / "p3.csv").write_text("3, 1, down\n5, 2, down\n9, 1, up\n12, 2, up\n")
     items = [*PLENTY, {"trace": str(tmp_path / "p3.csv")}]
-    cluster = {"workers": 6, "detect": "2 s", "storage": {"write": "1 GB/s", "read": "2 GB/s"}}
+    compute = {"time": {"distribution": "constant", "value": "400 ms"}}  # 80 s of it are 200 rounds
+    storage = {"write": "1 GB/s", "read": "2 GB/s"}
+    cluster = {"workers": 6, "detect": "2 s", "storage": storage, "compute": compute}
     failures = []
     for faults in (*([item] for item in items), items):
-        result = run(*faults, strategy=strategy, on=on, every=100, cluster=cluster, stop={"time": "80 s"})
+        result = run(*faults, strategy=strategy, on=on, every=25, cluster=cluster, stop={"time": "80 s"})
         assert not [*broken(result)]
         failures.append(result.metrics["failures"])
     assert failures[:-1] == [1, 0, 1, 1, 1, 0, 0, 1, 2]  # what has an mtbf of hours does not fail in 80 s
@@ -241,11 +243,16 @@ def test_a_failure_that_nobody_notices_before_the_end_does_not_count() -> None:
 
 
 def test_spares_fail_as_who_was_there_before() -> None:
-    """One failure in 100 s of each of four places, whose spares are there half a second later."""
-    result = run({"mtbf": "100 s", "crash": True}, on="spare", every=1, stop={"time": "5000 s"})
+    """One failure in 100 s of each of four places, whose spares are there half a second later.
+
+    Each costs half a step besides, of a second.
+    """
+    slow = {"compute": {"time": {"distribution": "constant", "value": "1 s"}}}
+    fault = {"mtbf": "100 s", "crash": True}
+    result = run(fault, on="spare", every=1, stop={"time": "5000 s"}, cluster=slow)
     assert result.metrics["failures"] == pytest.approx(200, rel=0.25)
     assert result.metrics["availability"] == pytest.approx(1 - 200 * 0.5 / (5 * 5000), abs=1e-3)
-    assert result.metrics["goodput"] == pytest.approx(1280 * (1 - 200 * 0.55 / 5000), rel=0.01)
+    assert result.metrics["goodput"] == pytest.approx(128 * (1 - 200 * 1.0 / 5000), rel=0.01)
 
 
 def test_others_do_not_wait_in_asynchronous_training() -> None:

@@ -55,7 +55,7 @@ IN_PARTS = {
             *((name, {"parallelism": {"micro_batches": 2}}) for name in IN_PASSES),
             *((name, {"strategy": settings}) for name, settings in IN_PARTS.items()),
         ],
-        one_in=8,
+        one_in=16,
         family=lambda case: tuple(case[1]),
     ),
 )

@@ -1,6 +1,7 @@
 """Sharded data parallelism is all-reduce, whatever is shared out; who owns what; ends; what is refused."""
 
 import gc
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -42,11 +43,18 @@ def case(name: str, workers: int = 2, *, recompute: bool = True, **more: Any) ->
     return scenario(**{**usual, **given, **changes}, strategy={"name": name, "learning_rate": 0.1, **more})
 
 
+@cache
+def all_reduced(workers: int = 2, optimizer: str = "sgd", micro_batches: int = 0) -> Result:
+    """The run that many are compared with."""
+    split = {"parallelism": {"micro_batches": micro_batches}} if micro_batches else {}
+    return lockstep.simulate(case("all-reduce", workers, optimizer=optimizer, **split))
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_two_workers_end_with_the_bits_of_all_reduce(form: dict[str, Any], optimizer: str) -> None:
     """Where two numbers are added, the order does not matter."""
-    ring = lockstep.simulate(case("all-reduce", optimizer=optimizer))
+    ring = all_reduced(2, optimizer)
     found = lockstep.simulate(case("fsdp", optimizer=optimizer, **form))
     assert np.array_equal(found.parameters, ring.parameters)
     assert found.metrics["samples"] == ring.metrics["samples"] == 2 * 4 * 16
@@ -80,7 +88,7 @@ def test_units_in_bf16_end_with_the_bits_of_whole_gradients(parallelism: dict[st
 )
 def test_more_workers_add_in_another_order(name: str, form: Any, workers: int, optimizer: str) -> None:
     """Not with Adam: where a gradient is next to nothing it divides by that: rounding shows."""
-    ring = lockstep.simulate(case("all-reduce", workers, optimizer=optimizer))
+    ring = all_reduced(workers, optimizer)
     found = lockstep.simulate(case(name, workers, optimizer=optimizer, **form))
     assert found.parameters == pytest.approx(ring.parameters, rel=1e-6, abs=1e-6)
 
@@ -88,7 +96,7 @@ def test_more_workers_add_in_another_order(name: str, form: Any, workers: int, o
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_micro_batches_are_summed_for_the_owner_one_by_one(form: dict[str, Any]) -> None:
     split = {"parallelism": {"micro_batches": 4}}
-    ring = lockstep.simulate(case("all-reduce", **split))
+    ring = all_reduced(micro_batches=4)
     found = lockstep.simulate(case("fsdp", **split, **form))
     assert found.parameters == pytest.approx(ring.parameters, rel=1e-6, abs=1e-6)
 
