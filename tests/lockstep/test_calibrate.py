@@ -35,6 +35,7 @@ from lockstep.scenarios import Data, Problem, ScenarioError, units
 from lockstep.scenarios.profile import read
 from lockstep.strategies.codecs import NAMES
 from lockstep.strategies.updates import passes_of
+from tests.support.brief import briefly
 
 TRUE: dict[str, dict[str, float]] = {
     "uniform": {"low": 0.01, "high": 0.03},
@@ -253,7 +254,11 @@ def test_the_parts_measure_something() -> None:
 
 
 @pytest.mark.real
-def test_the_command_measures_writes_and_a_scenario_takes_it_over(tmp_path: Path) -> None:
+def test_the_command_measures_writes_and_a_scenario_takes_it_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of fewer gradients than a profile needs to be good."""
+    briefly(monkeypatch)
     out = tmp_path / "p.yaml"
     arguments = ["calibrate", "quickstart", "--set", "workload={problem: quadratic, batch_size: 4}"]
     rest = ["--set", "stop={steps: 3}", "--out", str(out), "--only", "compute", "--json"]

@@ -1,7 +1,6 @@
 """Keys that have a new name are read by the old one too, with a note."""
 
 import json
-import subprocess
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,8 @@ import lockstep
 from lockstep import ScenarioError
 from lockstep.scenarios import points
 from lockstep.scenarios.renamed import OldKeyWarning
-from tests.support.command_line import COMMAND
+from tests.support.command_line import fine
+from tests.support.commands import forked
 from tests.support.scenarios import scenario
 
 OLD, NEW = {"schedule": "downpour", "rule": "dynsgd"}, {"worker_loop": "downpour", "correction": "dynsgd"}
@@ -73,10 +73,10 @@ def _noted(keys: set[str]) -> AbstractContextManager[Any]:
     return pytest.warns(OldKeyWarning, match=NOTE) if "rule" in keys else nullcontext()
 
 
-@pytest.mark.slow
-def test_the_command_says_so_in_a_line() -> None:
+@pytest.mark.real
+def test_the_command_says_so_in_a_line(tmp_path: Path) -> None:
     given = ("strategy=asynchronous", "strategy.rule=dc-asgd", "stop={steps: 2}", "sweep={}")
     words = ["simulate", "quickstart", "--json", *(word for each in given for word in ("--set", each))]
-    ended = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=True)
-    assert ended.stderr == f"note: {NOTE}\n"
-    assert json.loads(ended.stdout)["strategy"] == "asynchronous"
+    ended = forked(tmp_path, *words)
+    assert json.loads(fine(ended))["strategy"] == "asynchronous"
+    assert ended.err == f"note: {NOTE}\n"

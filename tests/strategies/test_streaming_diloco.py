@@ -1,5 +1,6 @@
 """Streaming DiLoCo: what it is without streaming, by hand, how long it takes, and how many bytes it sends."""
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from lockstep.strategies.codecs import Codec
 from lockstep.strategies.parts import cut
 from lockstep.workloads import codecs
 from tests.support.by_hand import WORKERS, Vector, begin, config, ends_with
+from tests.support.nightly import drawn
 from tests.support.scenarios import scenario
 from tests.support.worlds import learning
 
@@ -24,9 +26,16 @@ TRANSFORMER = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("steps", [3, 10, 11])
+WHOLE: list[Any] = [
+    *product([3, 10, 11], [{}, {"optimizer": "sgd", "momentum": 0.9}, {"outer_momentum": 0.0}])
+]
+
+
 @pytest.mark.parametrize(
-    "more", [{}, {"optimizer": "sgd", "momentum": 0.9}, {"outer_momentum": 0.0}], ids=str
+    ("engine", "steps", "more"),
+    [*(("simulator", *case) for case in WHOLE), *drawn([("executor", *case) for case in WHOLE], 9)],
+    indirect=["engine"],
+    ids=str,
 )
 def test_whole_and_not_overlapped_it_is_diloco_bit_for_bit(
     engine: Any, steps: int, more: dict[str, Any]
@@ -44,7 +53,18 @@ def test_whole_and_not_overlapped_it_is_diloco_bit_for_bit(
     assert found[0].metrics["updates"] == found[1].metrics["updates"]
 
 
-@pytest.mark.parametrize("split", [{"recompute": True}, {"micro_batches": 4}], ids=str)
+PASSES: list[dict[str, Any]] = [{"recompute": True}, {"micro_batches": 4}]
+
+
+@pytest.mark.parametrize(
+    ("engine", "split"),
+    [
+        *product(["simulator"], PASSES),
+        *drawn([*product(["executor"], PASSES)], 2),
+    ],
+    indirect=["engine"],
+    ids=str,
+)
 def test_so_it_is_by_units_where_diloco_computes_in_passes_too(engine: Any, split: dict[str, Any]) -> None:
     """Two workers: of more, a ring adds up in an order that goes by how long a vector is."""
     found = [

@@ -13,6 +13,8 @@ from typing import Any
 import pandas as pd
 
 import lockstep
+from tests.support import command_line
+from tests.support.command_line import Ended
 from tests.support.forked import Forked
 from tests.support.pace import slowness
 
@@ -151,6 +153,14 @@ class Command:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait(HANGS)
+
+
+def forked(folder: Path, *arguments: object) -> Ended:
+    """How `lockstep` ends with these arguments in a process of its own, whose start is not the point."""
+    said = folder / "stdout", folder / "stderr"
+    process = Forked(command_line.COMMAND[-1], [*map(str, arguments)], os.environ, *said)
+    status = process.wait(HANGS)
+    return Ended(status, *(file.read_text() for file in said))
 
 
 class Commands(dict[str, Command]):

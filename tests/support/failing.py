@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import lockstep
 from lockstep import Result
 from lockstep.scenarios.loading import made
 from tests.support.command_line import COMMAND
+from tests.support.forked import Forked
 
 CRASH = {"worker": 1, "at": "1 s", "crash": True, "back_after": "500 ms"}
 SERVER = {"server": 0, "at": "1 s", "crash": True, "back_after": "500 ms"}
@@ -60,11 +60,12 @@ def simulated(
 
 def killed_at(file: Path, out: Path, version: int) -> None:
     """A run whose launcher is killed as soon as there is a checkpoint."""
-    run = subprocess.Popen([*COMMAND, "run", str(file), "--out", str(out), "--quiet"])
+    said = file.with_suffix(".stdout"), file.with_suffix(".stderr")
+    run = Forked(COMMAND[-1], ["run", str(file), "--out", str(out), "--quiet"], os.environ, *said)
     until = time.monotonic() + 60
     while not [*out.glob(f"incomplete/checkpoint-{version}-*.npz")]:
         assert time.monotonic() < until
-        assert run.poll() is None
+        assert run.poll() is None, said[1].read_text()
         time.sleep(0.02)
     os.kill(run.pid, signal.SIGKILL)
     run.wait()

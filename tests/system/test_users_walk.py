@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.support.brief import briefly
 from tests.support.command_line import Lockstep, fine
 from tests.support.nightly import drawn
 from tests.support.tasks import document, written
@@ -239,8 +240,7 @@ def test_a_user_s_walk(
     folder: Path, command: Lockstep, step: str, family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Calibration is of fewer gradients than a profile needs to be good."""
-    for module in ("compute", "layers"):
-        monkeypatch.setattr(f"lockstep.calibration.{module}._LEAST_S", 0.05)
+    briefly(monkeypatch)
     STEPS[step](family, command)
 
 
@@ -251,6 +251,5 @@ def test_in_shared_memory(
     folder: Path, command: Lockstep, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Workers race inside the vectors, so that no two runs are the same."""
-    for module in ("compute", "layers"):
-        monkeypatch.setattr(f"lockstep.calibration.{module}._LEAST_S", 0.05)
+    briefly(monkeypatch)
     STEPS[step]("shared memory", command)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support import ROOT
+from tests.support.brief import briefly
 from tests.support.command_line import Lockstep, fine
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -20,8 +21,7 @@ def test_from_calibration_to_recommendation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Lockstep
 ) -> None:
     """In a folder outside the project. Calibration is of fewer gradients than a profile needs to be good."""
-    monkeypatch.setattr("lockstep.calibration.compute._LEAST_S", 0.1)
-    monkeypatch.setattr("lockstep.calibration.layers._LEAST_S", 0.1)
+    briefly(monkeypatch)
     monkeypatch.chdir(tmp_path)
     section = README.partition("\n## Your model\n")[2].partition("\n## ")[0]
     module, scenario = (

@@ -28,7 +28,8 @@ from lockstep.scenarios.loading import made
 from lockstep.scenarios.profile import OtherCode, _note, called
 from lockstep.sweeping.points import key
 from lockstep.workloads import build, samples, sizes, tasks
-from tests.support.command_line import COMMAND, Lockstep, fine
+from tests.support.command_line import Lockstep, fine
+from tests.support.commands import forked
 from tests.support.tasks import document, task, written
 
 CLUSTER = document()["cluster"]
@@ -106,6 +107,7 @@ if __name__ == "__main__":
     assert found.stdout == "16\n"
 
 
+@pytest.mark.real
 def test_code_from_elsewhere_needs_trust_on_the_command_line(folder: Path, command: Lockstep) -> None:
     written(folder / "there", task())
     root = str(folder / "there")
@@ -114,10 +116,8 @@ def test_code_from_elsewhere_needs_trust_on_the_command_line(folder: Path, comma
     ended = command("simulate", "mine.yaml", "--json")
     assert ended.status == 2
     assert "read it, then go there, or say --trust" in ended.err
-    said = subprocess.run(
-        [*COMMAND, "simulate", "mine.yaml", "--json", "--trust"], capture_output=True, check=True, text=True
-    )
-    assert json.loads(said.stdout)["samples"] == 64
+    said = forked(folder, "simulate", "mine.yaml", "--json", "--trust")
+    assert json.loads(fine(said))["samples"] == 64
 
 
 # ------------------------------------------------------------------ what a sweep's key knows
@@ -214,13 +214,14 @@ def test_who_takes_over_times_of_other_code_is_told(profiled: Path) -> None:
     assert noted(profiled) == []
 
 
+@pytest.mark.real
 def test_commands_say_it_in_a_line(profiled: Path) -> None:
     written(profiled.parent, task() + "\n# better\n")
     os.utime("my_task.py", (1, 1))
-    said = subprocess.run([*COMMAND, "simulate", str(profiled)], capture_output=True, text=True)
-    assert said.returncode == 0, said.stderr
-    assert said.stderr.startswith("note: the code of my_task:f has changed since the profile was measured (")
-    assert said.stderr.count("has changed since") == 1
+    said = forked(profiled.parent, "simulate", profiled)
+    fine(said)
+    assert said.err.startswith("note: the code of my_task:f has changed since the profile was measured (")
+    assert said.err.count("has changed since") == 1
 
 
 # ------------------------------------------------------------------ data sets
