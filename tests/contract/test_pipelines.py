@@ -51,7 +51,7 @@ def passes(result: Result) -> dict[tuple[int, str, int], int]:
     return done.groupby(["node", "kind", "peer"], observed=True).size().to_dict()
 
 
-@pytest.mark.parametrize("name", drawn(SAME_BITS, 2))
+@pytest.mark.parametrize("name", drawn(SAME_BITS, 3))
 def test_it_ends_with_the_simulators_bits(name: str) -> None:
     scenario = SAME_BITS[name]
     predicted, measured = lockstep.simulate(scenario), lockstep.run(scenario)

@@ -138,7 +138,7 @@ def test_of_a_run(simulated: Path, tmp_path: Path, data: st.DataObject) -> None:
 
 
 @pytest.mark.slow
-@so_many(8, 60, suppress_health_check=ALL)
+@so_many(4, 60, suppress_health_check=ALL)
 @given(st.data())
 def test_in_a_report(simulated: Path, tmp_path: Path, command: Lockstep, data: st.DataObject) -> None:
     folder = copied(simulated, tmp_path)

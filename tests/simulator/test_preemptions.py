@@ -28,7 +28,7 @@ def test_the_pages_numbers_are_those_of_a_simulation() -> None:
             assert metrics["lost_samples"] / (metrics["throughput"] * metrics["duration_s"]) < 0.1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_other_trace_has_the_numbers_of_the_page() -> None:
     text = (ROOT / "docs" / "faults.md").read_text("utf-8")
     told = re.search(r"never preempted (\S+) samples/s, `restart` (\S+) .*, `spare` (\S+) ", text)

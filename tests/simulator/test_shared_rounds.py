@@ -1,6 +1,6 @@
 """Failures in virtual time where workers sum by collectives: those who are there do the round again."""
 
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from random import Random
 from types import SimpleNamespace
@@ -131,20 +131,28 @@ def test_local_steps_of_who_is_waited_for_are_made_again(strategy: dict[str, Any
     assert np.array_equal(failed.parameters, run(on="wait", **more).parameters)
 
 
+SUMMED: dict[str, Any] = {
+    "strategy": {"name": "all-reduce", "optimizer": "adam", "buckets": 3},
+    "workload": {"dataset": "digits", "model": "mlp", "batch_size": 32},
+    "stop": {"steps": 40},
+    "cluster": {"network": {"bandwidth": "100 Mbit/s", "latency": "1 ms"}},
+}
+
+
+@cache
+def summed() -> Any:
+    """What comes of it without faults."""
+    return run(on="wait", **SUMMED).parameters
+
+
 @pytest.mark.parametrize("at", ["50 ms", "3.05 s", "3.0999 s", "3.101 s", "3.11 s"])
 @pytest.mark.parametrize("worker", [0, 3])
 def test_with_who_is_waited_for_the_bits_are_those_of_a_run_without_faults(worker: int, at: str) -> None:
     """Also if it fails in a sum, of which some have had the result: its mini-batch is made again, or not."""
-    more: dict[str, Any] = {
-        "strategy": {"name": "all-reduce", "optimizer": "adam", "buckets": 3},
-        "workload": {"dataset": "digits", "model": "mlp", "batch_size": 32},
-        "stop": {"steps": 40},
-        "cluster": {"network": {"bandwidth": "100 Mbit/s", "latency": "1 ms"}},
-    }
-    failed = run(CRASH | {"worker": worker, "at": at}, on="wait", **more)
+    failed = run(CRASH | {"worker": worker, "at": at}, on="wait", **SUMMED)
     assert failed.metrics["failures"] == 1
     assert failed.metrics["samples"] == 32 * 4 * 40
-    assert np.array_equal(failed.parameters, run(on="wait", **more).parameters)
+    assert np.array_equal(failed.parameters, summed())
 
 
 PIPED: dict[str, Any] = {

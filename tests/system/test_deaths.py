@@ -92,7 +92,7 @@ def test_a_job_that_is_made_again_ends_with_the_bits_of_one_that_did_not_fail(
             (SUMS, 2, signal.SIGSTOP),
             ("gossip", 1, signal.SIGKILL),
         ],
-        one_in=2,
+        one_in=3,
     ),
 )
 def test_others_go_on(strategy: Any, rank: int, number: signal.Signals, tmp_path: Path) -> None:

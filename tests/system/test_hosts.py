@@ -101,6 +101,7 @@ def test_ctrl_c_on_one_host_ends_the_run_on_all(hosts: list[Namespace], tmp_path
 
 
 @pytest.mark.real
+@pytest.mark.nightly
 def test_calibration_runs_a_probe_on_both(
     hosts: list[Namespace], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

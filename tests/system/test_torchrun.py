@@ -17,6 +17,7 @@ import pytest
 
 import lockstep
 from tests.support.commands import HANGS, SOON, is_alive, nodes, until, wait_until_on_disk
+from tests.support.forked import Forked
 from tests.support.nightly import drawn
 from tests.support.tasks import document, task, written
 from tests.support.torchrun import ENTRY, LATE, QUADRATIC, SCENARIO
@@ -51,8 +52,18 @@ CASES = {
 
 
 def torchrun(count: int, *program: str) -> list[str]:
-    options = ["--standalone", f"--nproc-per-node={count}"]
-    return [sys.executable, "-m", "torch.distributed.run", *options, *program]
+    return [sys.executable, "-m", "torch.distributed.run", *alone(count), *program]
+
+
+def alone(count: int) -> list[str]:
+    return ["--standalone", f"--nproc-per-node={count}"]
+
+
+def forked(folder: Path, count: int, *program: str) -> subprocess.CompletedProcess[str]:
+    """How torchrun ends and what it says. It is forked; its processes are not."""
+    said, code = (folder / "stdout", folder / "stderr"), "from torch.distributed.run import main; main()"
+    status = Forked(code, [*alone(count), *program], os.environ, *said).wait(HANGS)
+    return subprocess.CompletedProcess(program, status, *(file.read_text() for file in said))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -161,7 +172,7 @@ def fails(output, batch):
 
 
 def test_a_task_of_a_users_whose_evaluations_do_not_draw_from_what_a_worker_draws_from(
-    a_users: Callable[..., Path],
+    a_users: Callable[..., Path], tmp_path: Path
 ) -> None:
     file = a_users(
         "{'drawn': drawn}",
@@ -171,27 +182,27 @@ def test_a_task_of_a_users_whose_evaluations_do_not_draw_from_what_a_worker_draw
     )
     program = ("-m", "lockstep.executor", str(file))
     # one process: it is refused before anybody counts them
-    done = subprocess.run(torchrun(1, *program), capture_output=True, text=True, timeout=HANGS)
+    done = forked(tmp_path, 1, *program)
     assert told_once(done, "code runs only from the current folder")
-    done = subprocess.run(torchrun(2, *program, "--trust"), capture_output=True, text=True, timeout=HANGS)
+    done = forked(tmp_path, 2, *program, "--trust")
     assert done.returncode == 0, done.stderr
     here = lockstep.simulate(lockstep.load(file, trust=True))
     assert json.loads(done.stdout)["parameters_sha256"] == here.metrics["parameters_sha256"]
 
 
-def test_an_evaluation_that_fails_ends_the_run(a_users: Callable[..., Path]) -> None:
+def test_an_evaluation_that_fails_ends_the_run(a_users: Callable[..., Path], tmp_path: Path) -> None:
     """Its thread had ended without a word: the target was never reached."""
     target = {"metric": "f1", "at_least": 2}
     file = a_users("{'f1': fails}", more=DRAWS, stop={"time": "10 min", "target": target})
     program = ("-m", "lockstep.executor", str(file), "--trust")
-    done = subprocess.run(torchrun(2, *program), capture_output=True, text=True, timeout=HANGS)
+    done = forked(tmp_path, 2, *program)
     assert told_once(done, "its parameters cannot be evaluated: ")
     assert "my_task:f raised LookupError: the metric's own" in done.stderr
 
 
-def test_metrics_are_tried_before_anything_runs(a_users: Callable[[str], Path]) -> None:
+def test_metrics_are_tried_before_anything_runs(a_users: Callable[[str], Path], tmp_path: Path) -> None:
     program = ("-m", "lockstep.executor", str(a_users("{'f1': lambda output, batch: None}")), "--trust")
-    done = subprocess.run(torchrun(1, *program), capture_output=True, text=True, timeout=HANGS)
+    done = forked(tmp_path, 1, *program)
     assert told_once(done, "the task's metric 'f1' must return a tensor")
 
 
@@ -201,16 +212,17 @@ def test_bad_input_that_processes_find_leaves_nothing(tmp_path: Path) -> None:
     changes = ("--set", "strategy={name: all-reduce}", "--set", "cluster.device=cuda")
     options = ("--out", str(tmp_path / "new" / "out"), *changes)
     program = ("-m", "lockstep.executor", str(tmp_path / "small.yaml"), *options)
-    done = subprocess.run(torchrun(2, *program), capture_output=True, text=True, timeout=HANGS)
+    done = forked(tmp_path, 2, *program)
     assert told_once(done, "sees no GPU on")
-    assert [path.name for path in tmp_path.iterdir()] == ["small.yaml"]
+    assert not (tmp_path / "new").exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"small.yaml", "stdout", "stderr"}
 
 
 def test_bad_input_is_told_once_where_a_process_comes_late(tmp_path: Path) -> None:
     (tmp_path / "late.py").write_text(LATE)
     (tmp_path / "small.yaml").write_text(SCENARIO)
     program = (str(tmp_path / "late.py"), str(tmp_path / "small.yaml"), "--set", "strategy.name=synchronos")
-    done = subprocess.run(torchrun(2, *program), capture_output=True, text=True, timeout=HANGS)
+    done = forked(tmp_path, 2, *program)
     assert told_once(done, "strategy.name: unknown strategy 'synchronos'; did you mean 'synchronous'?")
     assert done.stderr.count("unknown strategy") == 1
     assert "exitcode  : 2 " in done.stderr
@@ -335,8 +347,7 @@ def test_a_mistake_in_a_strategy_is_told_with_its_traceback(tmp_path: Path) -> N
     (tmp_path / "small.yaml").write_text(SCENARIO)
     (tmp_path / "entry.py").write_text(MISTAKEN)
     changes = ["--set", QUADRATIC, "--set", "strategy=mistaken", "--out", str(out)]
-    command = torchrun(2, str(tmp_path / "entry.py"), str(tmp_path / "small.yaml"), *changes)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS)
+    done = forked(tmp_path, 2, str(tmp_path / "entry.py"), str(tmp_path / "small.yaml"), *changes)
     assert done.returncode != 0
     cause = done.stderr[done.stderr.index("Root Cause") :]
     assert "rank      : 1 " in cause
