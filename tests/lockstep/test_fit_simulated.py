@@ -217,7 +217,7 @@ def test_an_interval_knows_the_chance_of_the_simulations(tmp_path: Path) -> None
         found: float = lockstep.simulate(scenario).metrics["throughput"]
         return found
 
-    measured = [np.exp(np.mean([np.log(rate(count, 100_000 + k)) for k in range(200)])) for count in workers]
+    measured = [np.exp(np.mean([np.log(rate(count, 100_000 + k)) for k in range(60)])) for count in workers]
     table = pd.DataFrame({"cluster.workers": workers, "throughput": measured, "use": "fit"})
     table["sd"] = 0.001 * table["throughput"]
     inside, widths = 0, []

@@ -376,6 +376,7 @@ def test_split_models_are_a_part_of_their_own(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_pictures")
 def test_twelve_hosts_that_crowd_the_cores_are_a_part_of_their_own(
     ran: Runs, tmp_path: Path, command: Lockstep, monkeypatch: pytest.MonkeyPatch
 ) -> None:

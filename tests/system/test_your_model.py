@@ -12,7 +12,7 @@ from tests.support.brief import briefly
 from tests.support.command_line import Lockstep, fine
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-FEWER = ("--set", "stop={steps: 30}")
+FEWER = ("--set", "stop={steps: 8}")
 
 
 @pytest.mark.real
