@@ -45,7 +45,7 @@ def test_from_calibration_to_recommendation(
     fine(command("validate", "my.yaml", *FEWER, "--json"))
     names = "sweep={strategy.name: [downpour, synchronous]}"
     fine(command("sweep", "my.yaml", *FEWER, "--set", names, "--jobs", "1", "--out", "sweep"))
-    fine(command("report", "sweep"))
+    fine(command("report", "sweep", "--no-why"))  # that is tried with another model of a user's
     both = ("--strategy", "downpour", "--strategy", "synchronous")
     found = fine(command("recommend", "my.yaml", *FEWER, *both,
                          "--budget", "2", "--jobs", "1", "--json"))  # fmt: skip
