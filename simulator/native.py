@@ -1,6 +1,6 @@
 """Functions of kernels as libraries, which numba and a C compiler have built once for this machine.
 
-To load one takes a millisecond, where to import numba and what it keeps takes half a second and 120 MB. A
+To load one takes milliseconds, where to import numba and what it keeps takes half a second and 120 MB. A
 function's arguments are numbers, arrays of `jit` and tuples of these; what it returns is a whole number. It
 is called with the place of a list of 64-bit words, which are what numba would pass one by one.
 """
@@ -77,12 +77,16 @@ def _library(kernel: str, name: str) -> Library | None:
 def _there(kernel: str, name: str) -> Path | None:
     """Its library, if there is one that nobody else can have written but root: it is code."""
     for folder in folders():  # root may have built it in one that this user cannot write
-        path = folder / f"{kernel}-{name}-{sysconfig.get_platform()}.so"
+        path = _path(folder, kernel, name)
         if nobody_elses(folder) and nobody_elses(path):
             return path
         if folder == kept_in():
             break
     return None
+
+
+def _path(folder: Path, kernel: str, name: str) -> Path:
+    return folder / f"{kernel}-{name}-{sysconfig.get_platform()}.so"
 
 
 def _built(kernel: str, name: str) -> Path:
@@ -108,7 +112,7 @@ def _build(kernel: str, name: str, folder: Path) -> Path:
 
     for left in folder.glob(f"{UNFINISHED}*"):  # by one that was killed
         shutil.rmtree(left, ignore_errors=True)
-    path = folder / f"{kernel}-{name}-{sysconfig.get_platform()}.so"
+    path = _path(folder, kernel, name)
     # it imports what this process would, and nothing of the current folder
     where = [str(Path(__file__).parents[2]), *(each for each in sys.path if each)]
     code = f"import sys; sys.path[:] = {where!r}; from lockstep.simulator.building import main; main()"

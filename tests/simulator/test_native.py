@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import sysconfig
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -135,7 +134,7 @@ def test_what_cannot_be_built_is_said_once(folder: Path, monkeypatch: pytest.Mon
 def test_a_library_that_cannot_be_loaded_is_said_once(folder: Path, text: bytes) -> None:
     """Of another kind of machine, or on a file system from which nothing is executed."""
     folder = jit.kept_in() or folder
-    path = folder / f"kernel-solve-{sysconfig.get_platform()}.so"
+    path = native._path(folder, "kernel", "solve")
     path.write_bytes(text)
     path.chmod(0o755)
     with pytest.warns(RuntimeWarning, match="could not build what they need: .*kernel-solve"):
