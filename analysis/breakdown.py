@@ -56,7 +56,7 @@ def shares(records: "Columns | pd.DataFrame", workers: int, begin: float, finish
     # Waiting is measured on a clock that stands still while nobody computes or updates, and nobody is down.
     times, clock = while_working(*_spans(records, (computing_event(records), *_WORK, *_STOPS)), begin, finish)
     busy = [*computing, *updating, *sending, *under_way]
-    wait = clock[-1] - covered(busy, workers, 0.0, clock[-1], lambda at: np.interp(at, times, clock))
+    wait = clock[-1] - covered(busy, workers, begin, finish, lambda at: np.interp(at, times, clock))
     cumulative = [part / duration for part in (active, worked, sent, duration - wait)]
     bounds = np.clip([np.zeros(workers), *cumulative, np.ones(workers)], 0.0, 1.0)  # rounding
     found: np.ndarray = np.diff(np.maximum.accumulate(bounds), axis=0)
@@ -117,55 +117,43 @@ def covered(
     """For each worker the seconds between `begin` and `finish` in which one or more spans are open.
 
     Spans are (node, start, end), arrays of one length each; those of servers and those with a NaN do not
-    count. `shown`: what the clock of `begin` and `finish` shows at their times. Shape (workers,).
+    count. `shown`: what the clock that counts the seconds shows at such times. Shape (workers,).
     """
     parts = 1 + sum(len(node) for node, *_ in spans) // AT_ONCE
-    bounds = np.linspace(0, workers, parts + 1).astype(int)
-    # Of all together there would be millions of spans: of some workers at a time, those of one part.
-    part_of = np.repeat(np.arange(parts, dtype=np.min_scalar_type(parts)), np.diff(bounds))
-    where = [_of_each(part_of, node, parts) for node, *_ in spans]
+    bounds = [workers * part // parts for part in range(parts + 1)]
     found = []
-    for part, (first, last) in enumerate(pairwise(bounds.tolist())):
-        its = [np.flatnonzero(here == part) for here in where]
-        some = [[column[rows] for column in span] for span, rows in zip(spans, its, strict=True)]
-        found.append(_covered(some, first, last - first, begin, finish, shown))
+    # Of all together there would be millions of spans: of some workers at a time.
+    for first, last in pairwise(bounds):
+        its = [_of_some(span, first, last, begin, finish) for span in spans]
+        node, start, end = (np.concatenate(columns) for columns in zip(*its, strict=True))
+        found.append(_covered(node, shown(start), shown(end), last - first))
     return np.concatenate(found)
 
 
-def _of_each(part_of: np.ndarray, node: np.ndarray, none: int) -> np.ndarray:
-    """The part of each of the nodes; none where it is no worker."""
-    found = np.full(len(node), none, part_of.dtype)
+def _of_some(
+    span: tuple[np.ndarray, ...], first: int, last: int, begin: float, finish: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Those spans of workers from `first` to before `last`, as counted from it, cut to the time between."""
+    node, start, end = span
+    rows = [np.empty(0, int)]
     for at in range(0, len(node), AT_ONCE):
-        some = node[at : at + AT_ONCE]
-        its = (some >= 0) & (some < len(part_of))
-        found[at : at + AT_ONCE][its] = part_of[some[its]]
-    return found
+        its = slice(at, at + AT_ONCE)
+        here = (node[its] >= first) & (node[its] < last) & (end[its] > begin) & (start[its] < finish)
+        rows.append(np.flatnonzero(here) + at)
+    those = np.concatenate(rows)
+    small = (node[those] - first).astype(np.min_scalar_type(last - first))
+    return small, np.maximum(start[those], begin), np.minimum(end[those], finish)
 
 
-def _covered(
-    spans: Sequence[Sequence[np.ndarray]],
-    first: int,
-    workers: int,
-    begin: float,
-    finish: float,
-    shown: Callable[[np.ndarray], np.ndarray],
-) -> np.ndarray:
-    """`covered` of so many workers from the first one on, of whom these are the spans."""
-    kept = []
-    for node, start, end in spans:
-        node, start, end = node - first, shown(start), shown(end)
-        keep = (end > begin) & (start < finish)
-        kept.append((node[keep], np.maximum(start[keep], begin), np.minimum(end[keep], finish)))
-    node, start, end = (np.concatenate(parts) for parts in zip(*kept, strict=True))
+def _covered(node: np.ndarray, start: np.ndarray, end: np.ndarray, workers: int) -> np.ndarray:
+    """The seconds of each worker, counted from 0, in which one of its spans or more are open."""
     order = np.argsort(start, kind="stable")
-    small = node[order].astype(np.min_scalar_type(workers))  # of which 16 bits are sorted in no time
-    order = order[np.argsort(small, kind="stable")]
+    order = order[np.argsort(node[order], kind="stable")]  # numbers of 16 bits are sorted in no time
     node, start, end = node[order], start[order], end[order]
     # Of a span only what comes after the ends of all that began before it.
     reached = np.empty_like(end)
-    for one, next_one in pairwise(np.searchsorted(node, np.arange(workers + 1))):
+    for one, next_one in pairwise(np.searchsorted(node, np.arange(workers + 1)).tolist()):
         np.maximum.accumulate(end[one:next_one], out=reached[one:next_one])
-    before = np.append(begin, reached[:-1])
-    before[np.diff(node, prepend=-1) != 0] = begin
-    new = np.maximum(end - np.maximum(start, before), 0.0)
-    return np.bincount(node, new, workers)
+    new = end - start
+    new[1:] = np.where(node[1:] == node[:-1], end[1:] - np.maximum(start[1:], reached[:-1]), new[1:])
+    return np.bincount(node, np.maximum(new, 0.0), workers)

@@ -230,8 +230,7 @@ def _never_acted(result: Result, duration_s: float, updates: int) -> list[str]:
     if not len(steps):
         return []
     made = {"mini-batches": float(steps.max()), "seconds": duration_s, "updates": float(updates)}
-    strategy = result.scenario.strategy
-    return never_acted(strategy.name, strategy.parameters, made)
+    return never_acted(result.plan.strategy, result.scenario.strategy.parameters, made)
 
 
 def _number(value: float | None) -> float | None:

@@ -68,7 +68,8 @@ class Plan:
         cluster, given = scenario.cluster, scenario.strategy
         try:
             strategy = find(given.name, given.parameters)
-            fits(given.name, given.parameters, cluster.model_copy(update={"workers": scenario.replicas}))
+            of_replicas = cluster.model_copy(update={"workers": scenario.replicas})
+            fits(strategy, given.name, given.parameters, of_replicas)
             devices = devices_of(scenario.split, scenario.replicas)
             strategy.shared(given.parameters, [*map(cluster.host_of, devices[0])], [slice(0, 0)])
         except StrategyError as error:
@@ -113,7 +114,7 @@ class Plan:
             owners=owners,
             quota=quota(scenario, size.samples, strategy.equal_steps, strategy.pooled),
             warnings=[
-                *unused(given.name, given.parameters),
+                *unused(strategy, given.name, given.parameters),
                 *partition.unused(scenario.workload),
                 *asked.unused(scenario),
                 *one_host,

@@ -61,6 +61,8 @@ class Usage:
         are NaN, it is the fraction of the interval. An interval that ends later is cut, and taken as uniform.
         """
         readings = [*self._readings, self._read()]
+        if len(readings) > 1 and readings[-2].time == readings[-1].time:
+            del readings[-2]
         if readings[0].time > 0:
             nothing = np.zeros(len(self._links))
             readings.insert(0, Reading(0.0, nothing, nothing, np.zeros(len(self._others))))
@@ -70,10 +72,12 @@ class Usage:
         since, to = times[:-1], times[1:]
 
         def in_each_interval(values: list[np.ndarray]) -> np.ndarray:
-            found = np.empty((len(values[0]), len(since)))
-            for row, done in zip(found, np.array(values).T, strict=True):
-                row[:] = np.diff(np.interp(times, all_times, done))
-            return found
+            done = np.array(values)
+            if times[-1] < all_times[len(times) - 1]:  # a part of it, from the reading before
+                here = len(times) - 1
+                rate = (done[here] - done[here - 1]) / (all_times[here] - all_times[here - 1])
+                done[here] = rate * (end - all_times[here - 1]) + done[here - 1]
+            return np.diff(done[: len(times)], axis=0).T
 
         carried = in_each_interval([reading.carried for reading in readings])
         busy = in_each_interval([reading.offered for reading in readings])

@@ -6,6 +6,8 @@ A scenario names a point, and may take a factor from another: `{name: ssp-blocki
 """
 
 from collections.abc import Mapping
+from functools import cache
+from inspect import Parameter
 from typing import Any
 
 from lockstep.strategies import (
@@ -360,8 +362,7 @@ def find(name: str, values: Mapping[str, Any]) -> Strategy:
     would be valid.
     """
     strategy = composed(name, values)
-    known = {key: p for other in STRATEGIES.values() for key, p in other.parameters.items()}
-    known |= strategy.parameters
+    known = {**_of_any(), **strategy.parameters}
     for key, value in values.items():
         if key in FACTORS:
             continue
@@ -374,6 +375,12 @@ def find(name: str, values: Mapping[str, Any]) -> Strategy:
     return strategy
 
 
+@cache
+def _of_any() -> Mapping[str, Parameter]:
+    """The parameters of all strategies."""
+    return {key: p for strategy in STRATEGIES.values() for key, p in strategy.parameters.items()}
+
+
 def composed(name: str, values: Mapping[str, Any]) -> Strategy:
     """The named strategy with the factors that are taken from others."""
     if name not in STRATEGIES:
@@ -381,9 +388,8 @@ def composed(name: str, values: Mapping[str, Any]) -> Strategy:
     return composition.composed(STRATEGIES, name, values)
 
 
-def fits(name: str, values: Mapping[str, Any], cluster: Any) -> None:
-    """Check that a strategy `find` has found can run on a scenario's `cluster`; raises StrategyError."""
-    strategy = find(name, values)
+def fits(strategy: Strategy, name: str, values: Mapping[str, Any], cluster: Any) -> None:
+    """Check that what `find` has found can run on a scenario's `cluster`; raises StrategyError."""
     parameters = strategy.parameters
     for key, more in strategy.at_most.items():
         given = (values.get(key) or 0) if key in parameters else 0  # defaults do for one worker too
@@ -426,6 +432,5 @@ def _fits_copies(name: str, values: Mapping[str, Any], strategy: Strategy, clust
 
 def own(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """Those parameters and factors that the strategy has; the others are of the one that it stands in for."""
-    strategy = composed(name, values)
-    valid = {*strategy.parameters, *(FACTORS if strategy.has_servers else ())}
+    valid = composed(name, values).keys
     return {key: value for key, value in values.items() if key in valid}

@@ -5,7 +5,7 @@ own pattern, in `cluster.network.varying`, is held against names.)
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 Kind = Literal["card", "inner", "fabric", "processor", "other"]
@@ -37,11 +37,11 @@ class ResourceId:
     @property
     def all(self) -> "ResourceId":
         """All that do the same: with an owner of that kind, in that direction."""
-        return replace(self, number=None, other=-1)
+        return ResourceId(self.kind, self.owner, None, self.direction)
 
     def towards(self, direction: Direction) -> "ResourceId":
         """The same, in another direction."""
-        return replace(self, direction=direction)
+        return ResourceId(self.kind, self.owner, self.number, direction, self.other)
 
     @property
     def name(self) -> str:

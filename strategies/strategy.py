@@ -166,6 +166,11 @@ class Strategy:
         usual = {name: value for name, value in self.defaults.items() if name in found}
         return found | {name: found[name].replace(default=value) for name, value in usual.items()}
 
+    @cached_property
+    def keys(self) -> frozenset[str]:
+        """What a scenario may set: `parameters` and factors."""
+        return frozenset(self.parameters).union(FACTORS if self.has_servers else ())
+
     def marks(self, kind: type[M]) -> Iterator[tuple[str, Callable[..., Any], M]]:
         """The marks of that kind: which parameter has it, in which part."""
         for part in self._parts():
@@ -214,7 +219,7 @@ class Strategy:
         """Parameters that count workers: how much more than there are workers each may be."""
         return {name: mark.more for name, _, mark in self.marks(AtMostWorkers)}
 
-    @property
+    @cached_property
     def two_meanings(self) -> dict[str, dict[Callable[..., Any], str]]:
         """Parameters of one name that do not mean the same to all parts that have them: part → meaning."""
         found: dict[str, dict[Callable[..., Any], str]] = {}

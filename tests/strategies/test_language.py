@@ -143,7 +143,7 @@ def test_strategies_are_found_by_name_and_their_parameters_checked() -> None:
 
 def test_a_parameter_of_another_strategy_is_ignored_aloud() -> None:
     find("synchronous", {"communication_window": 3})
-    assert unused("synchronous", {"communication_window": 3, "momentum": 0}) == [
+    assert unused(STRATEGIES["synchronous"], "synchronous", {"communication_window": 3, "momentum": 0}) == [
         "strategy.communication_window means nothing to synchronous: ignored"
     ]
     with pytest.raises(StrategyError, match="0 is not a whole number"):
@@ -188,7 +188,7 @@ def test_a_parameter_of_another_strategy_is_ignored_aloud() -> None:
 def test_a_parameter_without_what_it_belongs_to_is_ignored_aloud(
     name: str, values: dict[str, Any], warned: dict[str, str]
 ) -> None:
-    warnings = unused(name, values)
+    warnings = unused(find(name, values), name, values)
     assert len(warnings) == len(warned)
     for warning, (key, words) in zip(warnings, warned.items(), strict=True):
         assert warning.startswith(f"strategy.{key} means nothing ")
