@@ -27,7 +27,7 @@ _MANY = 200_000  # and to compile it
 _BYTES = 570  # of the arrays, a connection or a part of one
 _ROWS = 1 << 14  # of records that are packed at once
 _DRAWS = 1 << 16  # times of gradients that are drawn at once
-_HEAP = 4  # times as many entries as flows cross a link, of which three may come before there is more room
+_HEAP = 8  # times as many entries as flows cross a link, of which three may come before there is more room
 # The columns of records, whole numbers and times in turn, as the kernels have them.
 _COLUMNS = {
     "message": (("node", "peer", "kind", "nbytes"), ("start", "left", "end")),
@@ -180,20 +180,19 @@ class Loop:
 
         links, count = self._links, len(self._connections)
         places = {link: place for place, link in enumerate(links)}
-        longest = max([1, *[len(path) for path in self._paths]])
-        shift = (longest - 1).bit_length()
+        shift = (max([1, *map(len, self._paths)]) - 1).bit_length()
         ew = np.full((6, len(self._paths) << shift), -1, np.int64)
-        crossed = np.zeros(len(links), np.int64)
-        for number, path in enumerate(self._paths):
-            for at, link in enumerate(path, number << shift):
-                ew[flows.ROUTE, at] = places[link]
-                crossed[places[link]] += 1
+        lengths = [len(path) for path in self._paths]
+        first = np.cumsum([0, *lengths[:-1]])
+        entries = np.arange(sum(lengths)) + np.repeat((np.arange(len(lengths)) << shift) - first, lengths)
+        route = np.array([places[link] for path in self._paths for link in path])
+        ew[flows.ROUTE, entries], crossed = route, np.bincount(route, minlength=len(links))
         lr, lw = np.zeros((flows.NET_REALS, len(links))), np.zeros((flows.NET_WHOLES, len(links)), np.int64)
         lr[CAPACITY] = [link.capacity for link in links]
         lr[SUSTAINED] = [link.sustained for link in links]
         lr[[flows.BOUND, flows.LOOK_AT]] = inf
         lw[: len(NEW)] = np.array(NEW)[:, None]
-        lw[flows.ENOUGH], lw[flows.BOTTLENECK] = crossed, 1
+        lw[flows.ENOUGH], lw[flows.BOTTLENECK] = (_HEAP - 3) * crossed, 1
         room = _HEAP * crossed
         lw[flows.BASE] = np.cumsum(room) - room
         lw[[flows.FIRST_TOLD, flows.LAST_TOLD]] = -1
@@ -250,16 +249,17 @@ class Loop:
         from lockstep.simulator.kernel import AFTER, HEAD, OWNER, RATE
 
         shift, lr, lw, fr, fw, ew, _ = self._net
+        owners, dues, after = fw[OWNER].tolist(), fr[flows.DUE].tolist(), ew[AFTER].tolist()
         columns = *lr[[flows.CLOCK, RATE, flows.SINCE, flows.ENTERED]].tolist(), lw[HEAD].tolist()
         for link, clock, rate, since, entered, entry in zip(self._links, *columns, strict=True):
             link.clock, link.rate, link.since, link.entered, link.flows = clock, rate, since, entered, {}
             while entry >= 0:
                 number = entry >> shift
-                flow, owner = self._flow(number), int(fw[OWNER, number])
+                flow, owner = self._flow(number), owners[number]
                 flow.owner = self._links[owner] if owner >= 0 else None
-                flow.due = flow.size = float(fr[flows.DUE, number])
+                flow.due = flow.size = dues[number]
                 link.flows[flow] = flow.path
-                entry = int(ew[AFTER, entry])
+                entry = after[entry]
 
     def _flow(self, number: int) -> Flow:
         flow = self._flows[number]
