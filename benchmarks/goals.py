@@ -10,6 +10,7 @@ the last table.
 import argparse
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
@@ -46,6 +47,19 @@ begin = time.process_time()
 for simulation in simulations:
     simulation.run()
 print(time.process_time() - begin)
+"""
+SHARE = """
+import signal, sys
+from pathlib import Path
+import lockstep
+file, seeds, out = sys.argv[1:]
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+its = Path(out + ".yaml")
+its.write_text(Path(file).read_text().rpartition("seeds:")[0] + "seeds: " + seeds)
+lockstep.sweep(its, out=out + "-first", jobs=1)
+print("ready", flush=True)
+signal.sigwait([signal.SIGUSR1])
+lockstep.sweep(its, out=out, jobs=1)
 """
 BYTECODE = tempfile.TemporaryDirectory()
 PUSH_PULLS = 40
@@ -166,7 +180,10 @@ def sweep(points: int) -> Measured:
 
 
 def over_dask(points: int, processes: int) -> Measured:
-    """By the clock: a sweep over a Dask cluster, and an equal share of it alone for each process or core."""
+    """By the clock: a sweep over a Dask cluster, and as many processes at once, each with its share, without.
+
+    So that cores which are fewer, or slower together, than processes count for neither.
+    """
     try:
         from distributed import LocalCluster
     except ImportError:
@@ -178,9 +195,20 @@ def over_dask(points: int, processes: int) -> Measured:
         start = time.monotonic()
         lockstep.sweep(file, out=f"{folder}/dask", backend="dask", scheduler=cluster.scheduler_address)
         spread = time.monotonic() - start
+        shares = [list(range(points // 20))[number::processes] for number in range(processes)]
+        alone = [
+            started("-c", SHARE, str(file), str(seeds), f"{folder}/{number}")
+            for number, seeds in enumerate(shares)
+        ]
+        for each in alone:
+            if each.stdout is None or not each.stdout.readline():
+                raise RuntimeError("a share has ended at once")
         start = time.monotonic()
-        lockstep.sweep(file, out=f"{folder}/alone", jobs=1)
-        return spread, (time.monotonic() - start) / min(processes, os.cpu_count() or 1)
+        for each in alone:
+            each.send_signal(signal.SIGUSR1)
+        for each in alone:
+            ended(each)
+        return spread, time.monotonic() - start
 
 
 def children_s() -> float:
