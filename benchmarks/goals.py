@@ -151,7 +151,7 @@ def simgrid(workers: int, steps: int, *more: str) -> Measured:
 
 def learning(model: str) -> Measured:
     """By the clock: a simulation that learns, and the gradients that it computes, alone."""
-    steps = 200  # a run computes a quarter of a second for itself
+    steps = 200  # a run computes the first 80 ms for itself
     scenario = lockstep.load(
         "quickstart",
         ["cluster.workers=8", "strategy=asynchronous", f"workload.model={model}", f"stop={{steps: {steps}}}"],

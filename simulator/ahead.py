@@ -10,6 +10,7 @@ one does not answer is computed by the simulation itself, which says what is wro
 
 import mmap
 import multiprocessing
+import os
 import select
 import signal
 import sys
@@ -33,7 +34,8 @@ from lockstep.workloads.memory import bytes_of, data_bytes, free_bytes
 Gradient = tuple[Any, float]  # and the loss
 Answer = Gradient | Evaluation
 Snapshot = tuple[int, float, Any]  # version, time, parameters
-_AFTER_S = 0.25  # of computing gradients, after which it pays to fork
+_AFTER_S = 0.08  # of computing gradients, after which it pays to fork: that takes about as long
+_NICE = 5  # of processes: the simulation that they work for goes first where cores are few
 _LEAST_S = 2e-4  # a gradient: one that takes less is computed sooner than handed on
 _MOST = 16  # processes
 _BYTES = 2**29  # of the vectors that are on their way, or answers that are not needed yet
@@ -304,6 +306,7 @@ def _serve(learner: Learner, slots: Sequence[Any], asks: Connection, others: Seq
     """Answer questions, gradients in the place of the parameters, until nobody asks any more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.nice(_NICE)
     for each in others:  # else they would not end when the simulation does
         each.close()
     with suppress(EOFError, OSError):
