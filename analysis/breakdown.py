@@ -154,6 +154,8 @@ def _covered(node: np.ndarray, start: np.ndarray, end: np.ndarray, workers: int)
     reached = np.empty_like(end)
     for one, next_one in pairwise(np.searchsorted(node, np.arange(workers + 1)).tolist()):
         np.maximum.accumulate(end[one:next_one], out=reached[one:next_one])
-    new = end - start
-    new[1:] = np.where(node[1:] == node[:-1], end[1:] - np.maximum(start[1:], reached[:-1]), new[1:])
-    return np.bincount(node, np.maximum(new, 0.0), workers)
+    since = np.maximum(start[1:], reached[:-1])
+    np.copyto(since, start[1:], where=node[1:] != node[:-1])
+    start[1:] = since
+    end -= start
+    return np.bincount(node, np.maximum(end, 0.0, out=end), workers)

@@ -66,6 +66,8 @@ def within(part: Part, start: int, stop: int) -> Part:
 
 def divided(part: Part, count: int) -> list[Part]:
     """A part cut into nearly equal ones."""
+    if count == 1:
+        return [part]
     return [within(part, piece.start, piece.stop) for piece in cut(length(part), [1] * count)]
 
 
