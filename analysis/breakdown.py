@@ -119,30 +119,40 @@ def covered(
     Spans are (node, start, end), arrays of one length each; those of servers and those with a NaN do not
     count. `shown`: what the clock that counts the seconds shows at such times. Shape (workers,).
     """
+    spans = [span for span in spans if len(span[0])]
+    if not spans:
+        return np.zeros(workers)
     parts = 1 + sum(len(node) for node, *_ in spans) // AT_ONCE
     bounds = [workers * part // parts for part in range(parts + 1)]
     found = []
     # Of all together there would be millions of spans: of some workers at a time.
     for first, last in pairwise(bounds):
-        its = [_of_some(span, first, last, begin, finish) for span in spans]
+        its = [_of_some(span, first, last, begin, finish, shown) for span in spans]
         node, start, end = (np.concatenate(columns) for columns in zip(*its, strict=True))
-        found.append(_covered(node, shown(start), shown(end), last - first))
+        found.append(_covered(node, start, end, last - first))
     return np.concatenate(found)
 
 
 def _of_some(
-    span: tuple[np.ndarray, ...], first: int, last: int, begin: float, finish: float
+    span: tuple[np.ndarray, ...],
+    first: int,
+    last: int,
+    begin: float,
+    finish: float,
+    shown: Callable[[np.ndarray], np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Those spans of workers from `first` to before `last`, as counted from it, cut to the time between."""
+    """Those spans of workers from `first` to before `last`, as counted from it, that the clock counts."""
     node, start, end = span
-    rows = [np.empty(0, int)]
+    rows = []
     for at in range(0, len(node), AT_ONCE):
         its = slice(at, at + AT_ONCE)
         here = (node[its] >= first) & (node[its] < last) & (end[its] > begin) & (start[its] < finish)
         rows.append(np.flatnonzero(here) + at)
     those = np.concatenate(rows)
-    small = (node[those] - first).astype(np.min_scalar_type(last - first))
-    return small, np.maximum(start[those], begin), np.minimum(end[those], finish)
+    since, until = shown(np.maximum(start[those], begin)), shown(np.minimum(end[those], finish))
+    goes = np.flatnonzero(until > since)  # many messages are under way while nobody computes
+    small = (node[those[goes]] - first).astype(np.min_scalar_type(last - first))
+    return small, since[goes], until[goes]
 
 
 def _covered(node: np.ndarray, start: np.ndarray, end: np.ndarray, workers: int) -> np.ndarray:
