@@ -23,16 +23,11 @@ from lockstep.simulator.flows_kernel import (
     PLANNED,
     ROUTE,
     SOLVE,
-    SOLVES,
     START,
-    TIGHT,
-    WORK,
     Net,
     Queue,
     add,
-    last_now,
     schedule,
-    take,
     wake,
 )
 from lockstep.simulator.jit import Floats, Ints, Reals, Wholes, compiled, inlined
@@ -40,17 +35,12 @@ from lockstep.simulator.lent import lent
 from lockstep.simulator.loop_kernel import (
     AT,
     CAME,
-    DONE,
     EMPTY,
     ENDED,
     ENDLESS,
-    FULL,
     GRADIENTS,
     LATENCY,
     MESSAGES,
-    MORE,
-    MUCH,
-    PAUSE,
     READ,
     SENT,
     STEPS,
@@ -59,12 +49,13 @@ from lockstep.simulator.loop_kernel import (
     UNREAD,
     UPDATES,
     WRONG,
+    Record,
     ended,
+    next_event,
     solved,
 )
 from lockstep.simulator.queues_kernel import over, start
 
-Record = tuple[Wholes, Reals]  # whole numbers, and times, in rows
 Columns = tuple[Record, Record, Record]  # of messages, gradients and updates
 
 PULL, PUSH, PARAMETERS, LEAVE = range(4)  # kinds of messages
@@ -141,35 +132,17 @@ def run(
             link, flowed = whole[AT], whole[ENDED]
             whole[AT] = -1
         else:
-            last = last_now(now, queue, whole)
-            if not last and (not whole[EVENTS] or queue[0][0] >= until):
-                real[0] = real[0] if until == inf else until
-                return DONE
-            if whole[EMPTY]:
-                return MORE
-            if (
-                whole[TIGHT]
-                or whole[EVENTS] + room > len(queue[0])
+            full = (
+                whole[EVENTS] + room > len(queue[0])
                 or whole[MESSAGES] == sent.shape[1]
                 or whole[GRADIENTS] == computed.shape[1]
                 or whole[UPDATES] + w_count > updated.shape[1]
-            ):
-                return FULL
-            whole[WORK] += 1
-            if whole[WORK] > MUCH:
-                whole[WORK] = 0
-                return PAUSE
-            if last:
-                what, whole[last] = SOLVE if last == SOLVES else HEAR, 0
-            else:
-                if queue[0][0] > now:
-                    real[0] = now = queue[0][0]
-                    whole[STILL] = 0
-                elif whole[STILL] > 1000 * w_count:
-                    return WRONG
-                order = queue[1][0]
-                event = take(queue, whole)
-                what, whom = event & 15, event >> 4
+            )
+            order = queue[1][0]
+            event = next_event(until, w_count, full, queue, whole, real)
+            if event < 0:
+                return ~event
+            now, what, whom = real[0], event & 15, event >> 4
         if what == LOOK:
             if lr[LOOK_AT, whom] != now:  # it has been looked at since, or is to be later
                 continue

@@ -185,7 +185,7 @@ class Loop:
         lengths = [len(path) for path in self._paths]
         first = np.cumsum([0, *lengths[:-1]])
         entries = np.arange(sum(lengths)) + np.repeat((np.arange(len(lengths)) << shift) - first, lengths)
-        route = np.array([places[link] for path in self._paths for link in path])
+        route = np.array([places[link] for path in self._paths for link in path], np.int64)
         ew[flows.ROUTE, entries], crossed = route, np.bincount(route, minlength=len(links))
         lr, lw = np.zeros((flows.NET_REALS, len(links))), np.zeros((flows.NET_WHOLES, len(links)), np.int64)
         lr[CAPACITY] = [link.capacity for link in links]

@@ -1,22 +1,30 @@
 """What the loops have in common that make whole runs: plain Python that numba compiles (loop.py)."""
 
+from math import inf
+
 from lockstep.simulator.flows_kernel import (
     BOTTLENECK,
+    EVENTS,
     FINISHED,
     FIRST_TOLD,
     HEAR,
     PLANNED,
     SOLVE,
+    SOLVES,
+    TIGHT,
+    WORK,
     Net,
     Queue,
+    last_now,
     look,
     solve,
     solve_later,
+    take,
     tell,
     tell_all,
     widen,
 )
-from lockstep.simulator.jit import Ints, compiled, inlined
+from lockstep.simulator.jit import Floats, Ints, Reals, Wholes, compiled, inlined
 from lockstep.simulator.queues_kernel import PLAN, look_at_messages
 
 DONE, MORE, FULL, READ, WRONG, PAUSE = range(6)  # why it stops: over; draw times, make room, read links
@@ -29,6 +37,7 @@ MESSAGES, GRADIENTS, UPDATES, WORKS, UNREAD, AT, ENDED, STEPS, STILL, EMPTY, TAK
 FREE_ONE, FREE_ONES, PLACES = range(22, 25)
 ENDLESS = 1 << 60  # mini-batches
 LATENCY = 5  # of `fr`: of the connection
+Record = tuple[Wholes, Reals]  # whole numbers, and times, in rows
 
 
 @inlined
@@ -44,6 +53,35 @@ def ended(link: int, now: float, whole: Ints, net: Net) -> int:
                 solve_later(fw[FINISHED, at], whole, net)
         whole[UNREAD] -= flowed
     return flowed
+
+
+@inlined
+def next_event(until: float, crowd: int, full: bool, queue: Queue, whole: Ints, real: Floats) -> int:
+    """Take what happens next, and let time pass until then: what it is in the last four bits, and of whom.
+
+    Negative: why the loop stops instead, with its bits turned over. until: when it is over, s; crowd: of whom
+    each may begin a thousand mini-batches in one instant; full: whether there is no room for what it may do.
+    """
+    last = last_now(real[0], queue, whole)
+    if not last and (not whole[EVENTS] or queue[0][0] >= until):
+        real[0] = real[0] if until == inf else until
+        return ~DONE
+    if whole[EMPTY]:
+        return ~MORE
+    if full or whole[TIGHT]:
+        return ~FULL
+    whole[WORK] += 1
+    if whole[WORK] > MUCH:
+        whole[WORK] = 0
+        return ~PAUSE
+    if last:
+        whole[last] = 0
+        return SOLVE if last == SOLVES else HEAR
+    if queue[0][0] > real[0]:
+        real[0], whole[STILL] = queue[0][0], 0
+    elif whole[STILL] > 1000 * crowd:
+        return ~WRONG
+    return take(queue, whole)
 
 
 @compiled
