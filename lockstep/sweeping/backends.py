@@ -13,15 +13,21 @@ from lockstep.sweeping.points import Plan
 
 
 class Workers(NamedTuple):
-    """What makes runs: `submit(function, *arguments)` gives a Future; `ahead` may wait for it at a time."""
+    """What makes runs: `submit(function, *arguments)` gives a Future."""
 
     submit: Submit
+    processes: int
+    """That work side by side, as far as is known."""
     ahead: int
+    """Futures that may wait for one another at a time."""
+    together: int = 1
+    """Short runs that may be one call, at most: to send one and to hear of it takes milliseconds."""
 
 
 Backend = AbstractContextManager[Workers]
 BACKENDS = ("joblib", "dask", "ray")
 _MANY = 256  # enough for the workers of a cluster not to wait for the next one
+_TOGETHER = 16
 
 
 def choose(name: str, jobs: int | None, scheduler: str | None, plan: Plan) -> Callable[[], Backend]:
@@ -59,14 +65,14 @@ def here() -> Iterator[Workers]:
         future.set_result(function(*arguments))
         return future
 
-    yield Workers(submit, 1)
+    yield Workers(submit, 1, 1)
 
 
 @contextmanager
 def _cores(jobs: int) -> Iterator[Workers]:
     """Processes on this machine."""
     with pool(jobs) as submit:
-        yield Workers(submit, 2 * jobs)
+        yield Workers(submit, jobs, 2 * jobs, _TOGETHER)
 
 
 @contextmanager
@@ -85,7 +91,7 @@ def _dask(scheduler: str | None) -> Iterator[Workers]:
     with client:
         executor = client.get_executor(pure=False)
         try:
-            yield Workers(executor.submit, _MANY)
+            yield Workers(executor.submit, sum(client.nthreads().values()), _MANY, _TOGETHER)
         finally:
             executor.shutdown(wait=False)  # what has not begun is cancelled
 
@@ -101,6 +107,12 @@ def _ray(scheduler: str | None) -> Iterator[Workers]:
         reason = str(error).splitlines()[0]
         raise ScenarioError(f"no Ray cluster at {scheduler!r}: {reason}", key="--scheduler") from None
     try:
-        yield Workers(lambda function, *given: ray.remote(function).remote(*given).future(), _MANY)
+        processes = int(ray.cluster_resources().get("CPU", 1))
+
+        def submit(function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
+            future: Future[Any] = ray.remote(function).remote(*arguments).future()
+            return future
+
+        yield Workers(submit, processes, _MANY, _TOGETHER)
     finally:
         ray.shutdown()

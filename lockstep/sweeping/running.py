@@ -7,16 +7,18 @@ from pathlib import Path
 from queue import SimpleQueue
 from tempfile import TemporaryDirectory
 from threading import Lock
+from time import monotonic
 from typing import Any, NamedTuple
 
 import lockstep
 from lockstep.scenarios import Scenario, ScenarioError
-from lockstep.sweeping.backends import Backend
+from lockstep.sweeping.backends import Backend, Workers
 from lockstep.sweeping.points import Run
 from lockstep.sweeping.version import OtherVersion, require
 
 Row = dict[str, Any]
 Progress = Callable[[float], None]
+_LONG_S = 0.5  # of runs that are made together, of which all are lost if everything stops
 _one_at_a_time = Lock()  # a Dask worker may have threads, and torch's number of threads is the process's
 
 
@@ -54,6 +56,17 @@ def make(
         return Outcome({"status": "ok", "error": None, **metrics}, _files(result) if files else {})
 
 
+def make_some(some: Sequence[Sequence[Any]]) -> tuple[list[Outcome], float]:
+    """`make` with each of these until it takes long: what came of the first ones, and s that one took."""
+    begin, found = monotonic(), list[Outcome]()
+    for each in some:
+        found.append(make(*each))
+        spent = monotonic() - begin
+        if spent > _LONG_S:
+            break
+    return found, spent / len(found)
+
+
 def described(error: BaseException) -> str:
     """An error in one line."""
     said = str(error).strip().splitlines()
@@ -84,34 +97,49 @@ def _until_broken(
 ) -> Generator[tuple[Run, Outcome], None, tuple[list[Run], Sequence[Run]]]:
     """The outcomes up to where a process dies; returns the runs that were under way then, and the others."""
     done: SimpleQueue[Future[Any]] = SimpleQueue()
-    under_way: dict[Future[Any], Run] = {}
+    under_way: dict[Future[Any], list[Run]] = {}
     left, suspects = deque(runs), list[Run]()
+    took: float | None = None  # s of a run, as far as is known
     with backend() as workers:
         while True:
-            while left and len(under_way) < workers.ahead and not suspects:
-                run = left.popleft()
+            ahead = workers.ahead if took is not None else min(workers.ahead, 2 * max(1, workers.processes))
+            while left and len(under_way) < ahead and not suspects:
+                some = [left.popleft() for _ in range(_together(workers, took, len(left)))]
                 try:
-                    future = workers.submit(make, run.scenario, *arguments(run))
+                    future = workers.submit(make_some, [(run.scenario, *arguments(run)) for run in some])
                 except BrokenExecutor:
-                    suspects.append(run)
+                    suspects += some
                 else:
-                    under_way[future] = run
+                    under_way[future] = some
                     future.add_done_callback(done.put)
             if not under_way:
                 return suspects, list(left)
             future = done.get()
-            run, error = under_way.pop(future), future.exception()
+            some, error = under_way.pop(future), future.exception()
             if error is None:
-                yield run, Outcome(*future.result())
+                made, took = future.result()
+                left.extendleft(reversed(some[len(made) :]))
+                yield from ((run, Outcome(*each)) for run, each in zip(some, made, strict=False))
             elif isinstance(error, BrokenExecutor):
-                suspects.append(run)
+                suspects += some
             elif isinstance(error, OtherVersion):
                 raise error
             elif isinstance(error, ImportError):
                 problem = f"a worker cannot import what it needs ({error}); install lockstep there too"
                 raise ScenarioError(problem, key="--scheduler")
             else:  # the backend's, such as of a worker that has gone
-                yield run, _failed(run, described(error))
+                yield from ((run, _failed(run, described(error))) for run in some)
+
+
+def _together(workers: Workers, took: float | None, left: int) -> int:
+    """How many of the runs that are left are one call: what takes half as long as is long.
+
+    At the end fewer, so that all have something to do until then.
+    """
+    if took is None:
+        return 1
+    fair = left // (4 * max(1, workers.processes))
+    return max(1, min(workers.together, fair, int(_LONG_S / 2 / max(took, 1e-9))))
 
 
 def _failed(run: Run, problem: str) -> Outcome:
