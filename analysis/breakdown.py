@@ -124,35 +124,35 @@ def covered(
         return np.zeros(workers)
     parts = 1 + sum(len(node) for node, *_ in spans) // AT_ONCE
     bounds = [workers * part // parts for part in range(parts + 1)]
+    # Of all together there would be millions of spans: of some workers at a time, those of one part.
+    part_of = np.repeat(np.arange(parts, dtype=np.min_scalar_type(parts)), np.diff(bounds))
+    where = [_parts(span, part_of, parts, begin, finish) for span in spans]
     found = []
-    # Of all together there would be millions of spans: of some workers at a time.
-    for first, last in pairwise(bounds):
-        its = [_of_some(span, first, last, begin, finish, shown) for span in spans]
+    for part, (first, last) in enumerate(pairwise(bounds)):
+        its = [_of_part(span, np.flatnonzero(here == part)) for span, here in zip(spans, where, strict=True)]
         node, start, end = (np.concatenate(columns) for columns in zip(*its, strict=True))
-        found.append(_covered(node, start, end, last - first))
+        start, end = shown(np.maximum(start, begin)), shown(np.minimum(end, finish))
+        goes = np.flatnonzero(end > start)  # many messages are under way while nobody computes
+        node = (node[goes] - first).astype(np.min_scalar_type(last - first))
+        found.append(_covered(node, start[goes], end[goes], last - first))
     return np.concatenate(found)
 
 
-def _of_some(
-    span: tuple[np.ndarray, ...],
-    first: int,
-    last: int,
-    begin: float,
-    finish: float,
-    shown: Callable[[np.ndarray], np.ndarray],
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Those spans of workers from `first` to before `last`, as counted from it, that the clock counts."""
+def _parts(
+    span: tuple[np.ndarray, ...], part_of: np.ndarray, none: int, begin: float, finish: float
+) -> np.ndarray:
+    """Of each span the part of its worker; `none` if it does not count."""
     node, start, end = span
-    rows = []
+    found = np.full(len(node), none, part_of.dtype)
     for at in range(0, len(node), AT_ONCE):
         its = slice(at, at + AT_ONCE)
-        here = (node[its] >= first) & (node[its] < last) & (end[its] > begin) & (start[its] < finish)
-        rows.append(np.flatnonzero(here) + at)
-    those = np.concatenate(rows)
-    since, until = shown(np.maximum(start[those], begin)), shown(np.minimum(end[those], finish))
-    goes = np.flatnonzero(until > since)  # many messages are under way while nobody computes
-    small = (node[those[goes]] - first).astype(np.min_scalar_type(last - first))
-    return small, since[goes], until[goes]
+        here = (node[its] >= 0) & (node[its] < len(part_of)) & (end[its] > begin) & (start[its] < finish)
+        found[its][here] = part_of[node[its][here]]
+    return found
+
+
+def _of_part(span: tuple[np.ndarray, ...], rows: np.ndarray) -> list[np.ndarray]:
+    return [column[rows] for column in span]
 
 
 def _covered(node: np.ndarray, start: np.ndarray, end: np.ndarray, workers: int) -> np.ndarray:

@@ -200,15 +200,18 @@ def over_dask(points: int, processes: int) -> Measured:
             started("-c", SHARE, str(file), str(seeds), f"{folder}/{number}")
             for number, seeds in enumerate(shares)
         ]
-        for each in alone:
-            if each.stdout is None or not each.stdout.readline():
+        try:
+            if not all(each.stdout and each.stdout.readline() for each in alone):
                 raise RuntimeError("a share has ended at once")
-        start = time.monotonic()
-        for each in alone:
-            each.send_signal(signal.SIGUSR1)
-        for each in alone:
-            ended(each)
-        return spread, time.monotonic() - start
+            start = time.monotonic()
+            for each in alone:
+                each.send_signal(signal.SIGUSR1)
+            for each in alone:
+                ended(each)
+            return spread, time.monotonic() - start
+        finally:
+            for each in alone:
+                each.kill()
 
 
 def children_s() -> float:
@@ -325,8 +328,8 @@ def rows() -> Iterator[Row]:
     yield Row("sweep of 100 points", "simulations", partial(sweep, 100), 1.2)
     yield Row("sweep of 1,000 points", "simulations", partial(sweep, 1000), 1.2, large=True)
     for processes in (2, 4):
-        measure = partial(over_dask, 300, processes)
-        yield Row(f"sweep over {processes} Dask processes", "a share alone", measure, 1 / 0.9, large=True)
+        measure = partial(over_dask, 320, processes)
+        yield Row(f"sweep over {processes} Dask processes", "shares at once", measure, 1 / 0.9, large=True)
     yield Row("25 MB push and pull, in a host", "bare ZeroMQ", push_pull, 0.5)
     yield Row("cold start, sizes only", "3 imports", cold_start, 1.3)
     yield Row("run of 8 processes, first gradient", "import torch", first_gradient, 1.5)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _FEW = 1_500  # messages in such runs, some 25 ms, after which it pays to load what is compiled
 _MANY = 200_000  # and to compile it
-_BYTES = 570  # of the arrays, a connection or a part of one
+_BYTES = 1_200  # of the arrays, a connection or a part of one
 _ROWS = 1 << 14  # of records that are packed at once
 _DRAWS = 1 << 16  # times of gradients that are drawn at once
 _HEAP = 8  # times as many entries as flows cross a link, of which three may come before there is more room

@@ -61,7 +61,7 @@ class Usage:
         are NaN, it is the fraction of the interval. An interval that ends later is cut, and taken as uniform.
         """
         readings = [*self._readings, self._read()]
-        if len(readings) > 1 and readings[-2].time == readings[-1].time:
+        if len(readings) > 1 and readings[-2].time == readings[-1].time:  # one was taken just now
             del readings[-2]
         if readings[0].time > 0:
             nothing = np.zeros(len(self._links))
@@ -73,7 +73,7 @@ class Usage:
 
         def in_each_interval(values: list[np.ndarray]) -> np.ndarray:
             done = np.array(values)
-            if times[-1] < all_times[len(times) - 1]:  # a part of it, from the reading before
+            if times[-1] < all_times[len(times) - 1]:  # the last interval is cut
                 here = len(times) - 1
                 rate = (done[here] - done[here - 1]) / (all_times[here] - all_times[here - 1])
                 done[here] = rate * (end - all_times[here - 1]) + done[here - 1]

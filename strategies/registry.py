@@ -6,7 +6,6 @@ A scenario names a point, and may take a factor from another: `{name: ssp-blocki
 """
 
 from collections.abc import Mapping
-from functools import cache
 from inspect import Parameter
 from typing import Any
 
@@ -362,23 +361,22 @@ def find(name: str, values: Mapping[str, Any]) -> Strategy:
     would be valid.
     """
     strategy = composed(name, values)
-    known = {**_of_any(), **strategy.parameters}
     for key, value in values.items():
         if key in FACTORS:
             continue
-        if key not in known:
+        parameter = strategy.parameters.get(key) or _of_another(key)
+        if parameter is None:
             hint = nearest(key, [*strategy.parameters, *(FACTORS if strategy.has_servers else ())])
             raise StrategyError(f"strategy.{key}", f"unknown parameter of {name}{hint}")
-        wrong = problem(value, known[key].annotation)
+        wrong = problem(value, parameter.annotation)
         if wrong is not None:
             raise StrategyError(f"strategy.{key}", wrong)
     return strategy
 
 
-@cache
-def _of_any() -> Mapping[str, Parameter]:
-    """The parameters of all strategies."""
-    return {key: p for strategy in STRATEGIES.values() for key, p in strategy.parameters.items()}
+def _of_another(key: str) -> Parameter | None:
+    """The parameter of that name, of the last strategy that has it."""
+    return next((s.parameters[key] for s in reversed(STRATEGIES.values()) if key in s.parameters), None)
 
 
 def composed(name: str, values: Mapping[str, Any]) -> Strategy:

@@ -168,7 +168,7 @@ class Strategy:
 
     @cached_property
     def keys(self) -> frozenset[str]:
-        """What a scenario may set: `parameters` and factors."""
+        """The names of all that a scenario may set: of `parameters`, and of factors."""
         return frozenset(self.parameters).union(FACTORS if self.has_servers else ())
 
     def marks(self, kind: type[M]) -> Iterator[tuple[str, Callable[..., Any], M]]:

@@ -19,9 +19,9 @@ class Workers(NamedTuple):
     processes: int
     """That work side by side, as far as is known."""
     ahead: int
-    """Futures that may wait for one another at a time."""
+    """Calls under way, or waiting for a process, at most."""
     together: int = 1
-    """Short runs that may be one call, at most: to send one and to hear of it takes milliseconds."""
+    """Short runs of a point in one call, at most: to send a call and to hear of it takes milliseconds."""
 
 
 Backend = AbstractContextManager[Workers]

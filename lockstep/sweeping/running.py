@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Future
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from tempfile import TemporaryDirectory
 from threading import Lock
 from time import monotonic
@@ -18,7 +18,8 @@ from lockstep.sweeping.version import OtherVersion, require
 
 Row = dict[str, Any]
 Progress = Callable[[float], None]
-_LONG_S = 0.5  # of runs that are made together, of which all are lost if everything stops
+_LONG_S = 0.5  # after which a call gives back what it has not begun: so much is lost if everything stops
+_PATIENCE_S = 10.0  # without a result
 _one_at_a_time = Lock()  # a Dask worker may have threads, and torch's number of threads is the process's
 
 
@@ -57,7 +58,7 @@ def make(
 
 
 def make_some(some: Sequence[Sequence[Any]]) -> tuple[list[Outcome], float]:
-    """`make` with each of these until it takes long: what came of the first ones, and s that one took."""
+    """`make` with each of these, until that has taken `_LONG_S`: what came of the first, and s of one."""
     begin, found = monotonic(), list[Outcome]()
     for each in some:
         found.append(make(*each))
@@ -97,14 +98,11 @@ def _until_broken(
 ) -> Generator[tuple[Run, Outcome], None, tuple[list[Run], Sequence[Run]]]:
     """The outcomes up to where a process dies; returns the runs that were under way then, and the others."""
     done: SimpleQueue[Future[Any]] = SimpleQueue()
-    under_way: dict[Future[Any], list[Run]] = {}
-    left, suspects = deque(runs), list[Run]()
-    took: float | None = None  # s of a run, as far as is known
+    under_way, suspects = dict[Future[Any], list[Run]](), list[Run]()
     with backend() as workers:
+        left = _Left(runs, workers)
         while True:
-            ahead = workers.ahead if took is not None else min(workers.ahead, 2 * max(1, workers.processes))
-            while left and len(under_way) < ahead and not suspects:
-                some = [left.popleft() for _ in range(_together(workers, took, len(left)))]
+            while not suspects and (some := left.take(len(under_way))):
                 try:
                     future = workers.submit(make_some, [(run.scenario, *arguments(run)) for run in some])
                 except BrokenExecutor:
@@ -113,12 +111,17 @@ def _until_broken(
                     under_way[future] = some
                     future.add_done_callback(done.put)
             if not under_way:
-                return suspects, list(left)
-            future = done.get()
+                return suspects, left.runs
+            try:
+                future = done.get(timeout=_PATIENCE_S)
+            except Empty:
+                left.waits = False
+                continue
             some, error = under_way.pop(future), future.exception()
             if error is None:
                 made, took = future.result()
-                left.extendleft(reversed(some[len(made) :]))
+                left.give_back(some[len(made) :])
+                left.took[some[0].point] = took
                 yield from ((run, Outcome(*each)) for run, each in zip(some, made, strict=False))
             elif isinstance(error, BrokenExecutor):
                 suspects += some
@@ -127,19 +130,54 @@ def _until_broken(
             elif isinstance(error, ImportError):
                 problem = f"a worker cannot import what it needs ({error}); install lockstep there too"
                 raise ScenarioError(problem, key="--scheduler")
+            elif len(some) > 1:  # one of them: each by itself
+                left.give_back(some, alone=True)
             else:  # the backend's, such as of a worker that has gone
-                yield from ((run, _failed(run, described(error))) for run in some)
+                yield some[0], _failed(some[0], described(error))
 
 
-def _together(workers: Workers, took: float | None, left: int) -> int:
-    """How many of the runs that are left are one call: what takes half as long as is long.
+class _Left:
+    """Runs that nobody has begun: the first of each point, then the others, short ones several at a time."""
 
-    At the end fewer, so that all have something to do until then.
-    """
-    if took is None:
-        return 1
-    fair = left // (4 * max(1, workers.processes))
-    return max(1, min(workers.together, fair, int(_LONG_S / 2 / max(took, 1e-9))))
+    def __init__(self, runs: Sequence[Run], workers: Workers) -> None:
+        self._workers = workers
+        self._few = 2 * max(1, workers.processes)  # that have enough to do
+        first = {run.point: run for run in reversed(runs)} if workers.together > 1 else {}
+        others = [run for run in runs if first.get(run.point) is not run]
+        self._left = deque([*reversed(first.values()), *others])
+        self._begun, self._alone = set[int](), set[str]()
+        self.took = dict[int, float]()
+        """Seconds of a run of a point, by the last that ended."""
+        self.waits = self._workers.together > 1
+        """Whether it pays to wait until that is known: not where nothing ends for long."""
+
+    @property
+    def runs(self) -> list[Run]:
+        return [*self._left]
+
+    def take(self, under_way: int) -> list[Run]:
+        """The runs of the next call, where so many are under way; none are left, or should begin now."""
+        if not self._left:
+            return []
+        point, key = self._left[0].point, self._left[0].key
+        took, waits = self.took.get(point), self.waits and point in self._begun
+        if under_way >= (self._few if took is None and waits else self._workers.ahead):
+            return []
+        count = 1  # fewer and fewer at the end, so that all have something to do until then
+        if took is not None and key not in self._alone:
+            most = min(self._workers.together, len(self._left) // (2 * self._few))
+            count = max(1, min(most, int(_LONG_S / 2 / max(took, 1e-9))))
+        self._begun.add(point)
+        some = [self._left.popleft()]
+        while self._left and len(some) < count and self._left[0].point == point:
+            some.append(self._left.popleft())
+        return some
+
+    def give_back(self, runs: Sequence[Run], alone: bool = False) -> None:
+        """They are left after all; `alone`: each has its own call from now on."""
+        self._left.extendleft(reversed(runs))
+        if alone:
+            self._alone.update(run.key for run in runs)
 
 
 def _failed(run: Run, problem: str) -> Outcome:

@@ -2,12 +2,8 @@
 
 import json
 import shutil
-from collections.abc import Callable
-from concurrent.futures import Future
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import replace
-from itertools import accumulate, chain, count, repeat
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +15,10 @@ from lockstep.analysis import report
 from lockstep.analysis.plots import series
 from lockstep.analysis.report import points
 from lockstep.analysis.table import intervals, undisturbed
-from lockstep.sweeping import running, show, table
-from lockstep.sweeping.backends import Workers, here
+from lockstep.sweeping import show, table
+from lockstep.sweeping.backends import here
 from lockstep.sweeping.points import Plan, Run, plan
 from lockstep.sweeping.sweep import Swept, sweep
-from lockstep.sweeping.version import OtherVersion, version
 from tests.support.command_line import Lockstep, fine
 from tests.support.scenarios import SIZES
 
@@ -255,66 +250,6 @@ def test_real_runs_that_stayed_disturbed_count_in_no_mean(
     assert "5 of 5 runs stayed disturbed: points 0, 1, 2." in said.out
     assert "±" in said.out
     assert "Best" not in said.out
-
-
-def test_a_worker_with_other_code_is_refused(swept: Path) -> None:
-    scenario = plan(swept).runs[0].scenario
-    with pytest.raises(OtherVersion, match=r"another lockstep's code \(\w+, not old\); install the same"):
-        running.make(scenario, "simulator", False, version("simulator") | {"lockstep's code": "old"}, False)
-
-
-@pytest.mark.parametrize("together", [1, 3])
-def test_the_run_that_kills_its_process_is_found_and_the_rest_goes_on(swept: Path, together: int) -> None:
-    planned = plan(swept)
-    killer = planned.runs[3].scenario
-
-    @contextmanager
-    def fragile() -> Any:
-        broken: list[bool] = []
-
-        def submit(make: Callable[..., Any], some: list[Any]) -> "Future[Any]":
-            future: Future[Any] = Future()
-            if broken or any(scenario == killer for scenario, *_ in some):
-                broken.append(True)
-                future.set_exception(BrokenProcessPool())
-            else:
-                future.set_result(make(some))
-            return future
-
-        yield Workers(submit, 1, 4, together)
-
-    found = sweep(planned, fragile)
-    assert found.table["status"].tolist() == ["ok"] * 3 + ["failed"] + ["ok"] * 4
-    assert "was killed" in found.table["error"][3]
-
-
-@pytest.mark.parametrize("slower", [False, True])
-def test_short_runs_are_made_together_each_once(
-    swept: Path, monkeypatch: pytest.MonkeyPatch, slower: bool
-) -> None:
-    """Also where one takes long after all: what was sent with it comes back, and is sent again."""
-    clock = accumulate(chain([0.0, 0.01, 0.01], repeat(10.0 if slower else 0.01)))
-    monkeypatch.setattr(running, "monotonic", lambda: next(clock))
-    asked, made = list[int](), list[int]()
-
-    @contextmanager
-    def counting() -> Any:
-        def submit(make: Callable[..., Any], some: list[Any]) -> "Future[Any]":
-            future: Future[Any] = Future()
-            future.set_result(make(some))
-            asked.append(len(some))
-            made.append(len(future.result()[0]))
-            return future
-
-        yield Workers(submit, 1, 1, 16)
-
-    planned = plan(swept, ["sweep.seeds=5"])
-    runs = len(planned.runs)
-    assert sweep(planned, counting).table.equals(sweep(planned).table)
-    assert sum(made) == runs
-    assert asked[:2] == [1, (runs - 1) // 4]  # the first says what one takes
-    assert asked[-1] == 1  # fewer and fewer, so that all who work end at once
-    assert {*made} == {1} if slower else made == asked
 
 
 def test_what_has_several_types_is_text() -> None:
