@@ -238,7 +238,7 @@ def test_it_stops_now_and_then_so_that_signals_are_heard(monkeypatch: pytest.Mon
     reasons, run = [], made._run
     monkeypatch.setattr(made, "_run", lambda *given: reasons.append(run(*given)) or reasons[-1])
     made.run()
-    assert reasons.count(asynchronous_kernel.PAUSE) > 1
+    assert reasons.count(loop_kernel.PAUSE) > 1
 
 
 def test_rows_of_one_array_are_told_apart() -> None:
