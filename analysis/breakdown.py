@@ -129,12 +129,15 @@ def covered(
     where = [_parts(span, part_of, parts, begin, finish) for span in spans]
     found = []
     for part, (first, last) in enumerate(pairwise(bounds)):
-        its = [_of_part(span, np.flatnonzero(here == part)) for span, here in zip(spans, where, strict=True)]
-        node, start, end = (np.concatenate(columns) for columns in zip(*its, strict=True))
-        start, end = shown(np.maximum(start, begin)), shown(np.minimum(end, finish))
-        goes = np.flatnonzero(end > start)  # many messages are under way while nobody computes
-        node = (node[goes] - first).astype(np.min_scalar_type(last - first))
-        found.append(_covered(node, start[goes], end[goes], last - first))
+        some = []
+        for (node, start, end), here in zip(spans, where, strict=True):
+            rows = np.flatnonzero(here == part)
+            since, until = shown(np.maximum(start[rows], begin)), shown(np.minimum(end[rows], finish))
+            goes = np.flatnonzero(until > since)  # many messages are under way while nobody computes
+            whose = (node[rows[goes]] - first).astype(np.min_scalar_type(last - first))
+            some.append((whose, since[goes], until[goes]))
+        whose, since, until = (np.concatenate(columns) for columns in zip(*some, strict=True))
+        found.append(_covered(whose, since, until, last - first))
     return np.concatenate(found)
 
 
@@ -149,10 +152,6 @@ def _parts(
         here = (node[its] >= 0) & (node[its] < len(part_of)) & (end[its] > begin) & (start[its] < finish)
         found[its][here] = part_of[node[its][here]]
     return found
-
-
-def _of_part(span: tuple[np.ndarray, ...], rows: np.ndarray) -> list[np.ndarray]:
-    return [column[rows] for column in span]
 
 
 def _covered(node: np.ndarray, start: np.ndarray, end: np.ndarray, workers: int) -> np.ndarray:
