@@ -91,7 +91,7 @@ def _dask(scheduler: str | None) -> Iterator[Workers]:
     with client:
         executor = client.get_executor(pure=False)
         try:
-            yield Workers(executor.submit, sum(client.nthreads().values()), _MANY, _TOGETHER)
+            yield Workers(executor.submit, len(client.nthreads()), _MANY, _TOGETHER)
         finally:
             executor.shutdown(wait=False)  # what has not begun is cancelled
 

@@ -58,7 +58,7 @@ def make(
 
 
 def make_some(some: Sequence[Sequence[Any]]) -> tuple[list[Outcome], float]:
-    """`make` with each of these, until that has taken `_LONG_S`: what came of the first, and s of one."""
+    """`make` with each, until that has taken `_LONG_S`: outcomes of those made, and mean s of one."""
     begin, found = monotonic(), list[Outcome]()
     for each in some:
         found.append(make(*each))
@@ -141,7 +141,7 @@ class _Left:
 
     def __init__(self, runs: Sequence[Run], workers: Workers) -> None:
         self._workers = workers
-        self._few = 2 * max(1, workers.processes)  # that have enough to do
+        self._few = 2 * max(1, workers.processes)  # calls under way that keep every process busy
         first = {run.point: run for run in reversed(runs)} if workers.together > 1 else {}
         others = [run for run in runs if first.get(run.point) is not run]
         self._left = deque([*reversed(first.values()), *others])
@@ -156,22 +156,28 @@ class _Left:
         return [*self._left]
 
     def take(self, under_way: int) -> list[Run]:
-        """The runs of the next call, where so many are under way; none are left, or should begin now."""
+        """The runs of the next call, where so many are under way; empty if none should begin yet."""
         if not self._left:
             return []
         point, key = self._left[0].point, self._left[0].key
         took, waits = self.took.get(point), self.waits and point in self._begun
-        if under_way >= (self._few if took is None and waits else self._workers.ahead):
+        ahead = self._workers.ahead
+        if under_way >= (min(self._few, ahead) if took is None and waits else ahead):
             return []
-        count = 1  # fewer and fewer at the end, so that all have something to do until then
+        count = 1
         if took is not None and key not in self._alone:
+            # fewer and fewer at the end, so that all processes have something to do until then
             most = min(self._workers.together, len(self._left) // (2 * self._few))
             count = max(1, min(most, int(_LONG_S / 2 / max(took, 1e-9))))
         self._begun.add(point)
         some = [self._left.popleft()]
-        while self._left and len(some) < count and self._left[0].point == point:
+        while self._left and len(some) < count and self._goes_with(some[0]):
             some.append(self._left.popleft())
         return some
+
+    def _goes_with(self, run: Run) -> bool:
+        following = self._left[0]
+        return following.point == run.point and following.key not in self._alone
 
     def give_back(self, runs: Sequence[Run], alone: bool = False) -> None:
         """They are left after all; `alone`: each has its own call from now on."""

@@ -31,11 +31,24 @@ def test_a_worker_with_other_code_is_refused(swept: Path) -> None:
         running.make(scenario, "simulator", False, version("simulator") | {"lockstep's code": "old"}, False)
 
 
+class _Clock:
+    """A clock that moves 10 ms at each reading, and 10 s from reading `slower_from` on."""
+
+    def __init__(self, slower_from: float = inf) -> None:
+        self._now, self._readings, self._slower_from = 0.0, 0, slower_from
+
+    def __call__(self) -> float:
+        self._readings += 1
+        self._now += 0.01 if self._readings < self._slower_from else 10.0
+        return self._now
+
+
 @pytest.mark.parametrize("together", [1, 4])
 @pytest.mark.parametrize("error", [BrokenProcessPool(), RuntimeError("a worker has gone")])
 def test_the_run_that_ends_its_process_is_found_and_the_rest_goes_on(
-    swept: Path, together: int, error: Exception
+    swept: Path, monkeypatch: pytest.MonkeyPatch, together: int, error: Exception
 ) -> None:
+    monkeypatch.setattr(running, "monotonic", _Clock())
     planned = plan(swept, ["sweep.seeds=20"])
     at = 25
     killer, asked = planned.runs[at].scenario, list[int]()
@@ -64,18 +77,6 @@ def test_the_run_that_ends_its_process_is_found_and_the_rest_goes_on(
     assert max(asked) == together
 
 
-class _Clock:
-    """Of which each reading is later: by so much, from the reading on from which it is slower."""
-
-    def __init__(self, slower_from: float) -> None:
-        self._now, self._readings, self._slower_from = 0.0, 0, slower_from
-
-    def __call__(self) -> float:
-        self._readings += 1
-        self._now += 0.01 if self._readings < self._slower_from else 10.0
-        return self._now
-
-
 @pytest.mark.parametrize("slower", [False, True])
 def test_short_runs_are_made_together_each_once(
     swept: Path, monkeypatch: pytest.MonkeyPatch, slower: bool
@@ -83,7 +84,7 @@ def test_short_runs_are_made_together_each_once(
     """Also where one takes long after all: what was sent with it comes back, and is sent again."""
     planned = plan(swept, ["sweep.seeds=20"])
     runs, points = len(planned.runs), len(planned.points)
-    monkeypatch.setattr(running, "monotonic", _Clock(2 * points + 2 if slower else inf))
+    monkeypatch.setattr(running, "monotonic", _Clock(2 * points + 2) if slower else _Clock())
     asked, made = list[list[int]](), list[int]()
     point = {run.scenario.model_dump_json(): run.point for run in planned.runs}
 
@@ -119,4 +120,8 @@ def test_while_it_is_not_known_how_long_runs_take_few_are_sent(swept: Path) -> N
     assert len(left.take(points)) == 1
     assert left.take(30) == []
     left.took[0] = 0.001
-    assert len(left.take(points)) == 4
+    some = left.take(points)
+    assert len(some) == 4
+    left.give_back(some[:2], alone=True)
+    left.give_back(some[2:])  # what is given back first goes on last
+    assert [left.take(points) for _ in range(3)] == [some[2:], some[:1], some[1:2]]
