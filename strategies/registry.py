@@ -366,8 +366,8 @@ def find(name: str, values: Mapping[str, Any]) -> Strategy:
             continue
         parameter = strategy.parameters.get(key) or _of_another(key)
         if parameter is None:
-            hint = nearest(key, [*strategy.parameters, *(FACTORS if strategy.has_servers else ())])
-            raise StrategyError(f"strategy.{key}", f"unknown parameter of {name}{hint}")
+            unknown = f"unknown parameter of {name}{nearest(key, strategy.keys)}"
+            raise StrategyError(f"strategy.{key}", unknown)
         wrong = problem(value, parameter.annotation)
         if wrong is not None:
             raise StrategyError(f"strategy.{key}", wrong)

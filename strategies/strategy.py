@@ -167,9 +167,9 @@ class Strategy:
         return found | {name: found[name].replace(default=value) for name, value in usual.items()}
 
     @cached_property
-    def keys(self) -> frozenset[str]:
+    def keys(self) -> tuple[str, ...]:
         """The names of all that a scenario may set: of `parameters`, and of factors."""
-        return frozenset(self.parameters).union(FACTORS if self.has_servers else ())
+        return *self.parameters, *(FACTORS if self.has_servers else ())
 
     def marks(self, kind: type[M]) -> Iterator[tuple[str, Callable[..., Any], M]]:
         """The marks of that kind: which parameter has it, in which part."""

@@ -108,6 +108,25 @@ def test_short_runs_are_made_together_each_once(
     assert {*made} == {1} if slower else made == [*map(len, asked)]
 
 
+def test_more_are_sent_where_nothing_ends_for_long(swept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "_PATIENCE_S", 0.01)
+    sent = list[tuple["Future[Any]", Callable[..., Any], list[Any]]]()
+
+    @contextmanager
+    def slow() -> Any:
+        def submit(make: Callable[..., Any], some: list[Any]) -> "Future[Any]":
+            sent.append((Future(), make, some))
+            if len(sent) >= 20:  # before that nothing ends
+                for future, make, some in sent:
+                    if not future.done():
+                        future.set_result(make(some))
+            return sent[-1][0]
+
+        yield Workers(submit, 1, 30, 4)
+
+    assert sweep(plan(swept, ["sweep.seeds=20"]), slow).failed == 0
+
+
 def test_while_it_is_not_known_how_long_runs_take_few_are_sent(swept: Path) -> None:
     """Unless nothing ends for long: there may be more processes meanwhile."""
     planned = plan(swept, ["sweep.seeds=20"])
