@@ -1,11 +1,12 @@
 """Where each worker's time went."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lockstep.analysis import by_rank
 from lockstep.analysis.columns import Columns
 from lockstep.analysis.computations import computing as computing_event
 from lockstep.analysis.order import AT_ONCE
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PARTS = ("compute", "update", "send", "network", "wait")
+Spans = tuple[np.ndarray, ...]
+"""Node, start and end of each, arrays of one length."""
 _WORK, _STOPS = ("work",), ("fault", "recovery", "checkpoint")  # events for which others wait
 
 
@@ -37,30 +40,40 @@ def shares(records: "Columns | pd.DataFrame", workers: int, begin: float, finish
     messages = values(records, "message", ["node", "peer", "start", "left", "end"])
     collectives = values(records, "collective", ["node", "start", "end", "version"])
     work, memory = values(records, "work", spans), values(records, "memory", spans)
-    computing = [(gradients["node"], gradients["start"], gradients["end"])]
-    updating = [(work["node"], work["start"], work["end"])]
     numbers, place = np.unique(collectives["version"], return_inverse=True)
-    entered = np.full(len(numbers), -np.inf)
-    np.maximum.at(entered, place, collectives["start"])
-    sending = [(collectives["node"], entered[place], collectives["end"])]
-    leaving = (messages["node"], messages["start"], messages["left"])
-    under_way = [
-        (messages["node"], messages["start"], messages["end"]),
-        (messages["peer"], messages["start"], messages["end"]),
-        (memory["node"], memory["start"], memory["end"]),
-    ]
-    # Each includes the one before; a message that leaves is under way.
-    active = covered(computing, workers, begin, finish)
-    worked = covered([*computing, *updating], workers, begin, finish)
-    sent = covered([*computing, *updating, *sending, leaving], workers, begin, finish)
+    entered = by_rank.most(place, collectives["start"], np.full(len(numbers), -np.inf))
+    all_spans = (
+        [(gradients["node"], gradients["start"], gradients["end"])],
+        [(work["node"], work["start"], work["end"])],
+        [(collectives["node"], entered[place], collectives["end"])],
+        [(messages["node"], messages["start"], messages["left"])],
+        [
+            (messages["node"], messages["start"], messages["end"]),
+            (messages["peer"], messages["start"], messages["end"]),
+            (memory["node"], memory["start"], memory["end"]),
+        ],
+    )
     # Waiting is measured on a clock that stands still while nobody computes or updates, and nobody is down.
     times, clock = while_working(*_spans(records, (computing_event(records), *_WORK, *_STOPS)), begin, finish)
-    busy = [*computing, *updating, *sending, *under_way]
-    wait = clock[-1] - covered(busy, workers, begin, finish, lambda at: np.interp(at, times, clock))
-    cumulative = [part / duration for part in (active, worked, sent, duration - wait)]
-    bounds = np.clip([np.zeros(workers), *cumulative, np.ones(workers)], 0.0, 1.0)  # rounding
-    found: np.ndarray = np.diff(np.maximum.accumulate(bounds), axis=0)
-    return found
+    found = np.zeros((len(PARTS) + 1, workers))
+    for its, some in _by_workers(all_spans, workers, begin, finish):
+        computing, updating, sending, leaving, under_way = some
+        # Each includes the one before; a message that leaves is under way.
+        active = worked = _covered(computing, its)
+        if updating:
+            worked = _covered([*computing, *updating], its)
+        sent = worked
+        if sending or leaving:
+            sent = _covered([*computing, *updating, *sending, *leaving], its)
+        busy = [
+            _some(whose, np.interp(since, times, clock), np.interp(until, times, clock))
+            for whose, since, until in (*computing, *updating, *sending, *under_way)
+        ]
+        wait = clock[-1] - _covered(busy, its)
+        found[1:-1, its] = [part / duration for part in (active, worked, sent, duration - wait)]
+    found[-1] = 1.0
+    np.maximum.accumulate(np.clip(found, 0.0, 1.0, out=found), axis=0, out=found)  # rounding
+    return np.diff(found, axis=0)
 
 
 def stopped(records: "Columns | pd.DataFrame", begin: float, finish: float) -> float:
@@ -107,64 +120,79 @@ def while_working(
     return times[:count], clock[:count]
 
 
-def covered(
-    spans: Sequence[tuple[np.ndarray, ...]],
-    workers: int,
-    begin: float,
-    finish: float,
-    shown: Callable[[np.ndarray], np.ndarray] = lambda at: at,
-) -> np.ndarray:
-    """For each worker the seconds between `begin` and `finish` in which one or more spans are open.
+def covered(spans: Sequence[Spans], workers: int, begin: float, finish: float) -> np.ndarray:
+    """Of each worker the seconds between `begin` and `finish` in which one or more spans are open.
 
-    Spans are (node, start, end), arrays of one length each; those of servers and those with a NaN do not
-    count. `shown`: what the clock that counts the seconds shows at such times. Shape (workers,).
+    Spans of servers and those with a NaN do not count. Shape (workers,).
     """
-    spans = [span for span in spans if len(span[0])]
-    if not spans:
-        return np.zeros(workers)
-    parts = 1 + sum(len(node) for node, *_ in spans) // AT_ONCE
+    parts = _by_workers([spans], workers, begin, finish)
+    return np.concatenate([_covered(each, its) for its, (each,) in parts])
+
+
+def _by_workers(
+    spans: Sequence[Sequence[Spans]], workers: int, begin: float, finish: float
+) -> Iterator[tuple[slice, list[list[Spans]]]]:
+    """Some workers at a time, since of all together there would be millions of spans, and theirs.
+
+    Spans, lists of them, are cut to what is between `begin` and `finish`, and their workers are counted from
+    the first of these; those of servers, those with a NaN and empty ones are left out.
+    """
+    parts = 1 + sum(len(node) for some in spans for node, *_ in some) // AT_ONCE
     bounds = [workers * part // parts for part in range(parts + 1)]
-    # Of all together there would be millions of spans: of some workers at a time, those of one part.
     part_of = np.repeat(np.arange(parts, dtype=np.min_scalar_type(parts)), np.diff(bounds))
-    where = [_parts(span, part_of, parts, begin, finish) for span in spans]
-    found = []
-    for part, (first, last) in enumerate(pairwise(bounds)):
-        some = []
-        for (node, start, end), here in zip(spans, where, strict=True):
-            rows = np.flatnonzero(here == part)
-            since, until = shown(np.maximum(start[rows], begin)), shown(np.minimum(end[rows], finish))
-            goes = np.flatnonzero(until > since)  # many messages are under way while nobody computes
-            whose = (node[rows[goes]] - first).astype(np.min_scalar_type(last - first))
-            some.append((whose, since[goes], until[goes]))
-        whose, since, until = (np.concatenate(columns) for columns in zip(*some, strict=True))
-        found.append(_covered(whose, since, until, last - first))
-    return np.concatenate(found)
+    where = [[_parts(node, part_of, parts) for node, *_ in some] if parts > 1 else [] for some in spans]
+    for part, its in enumerate(map(slice, bounds, bounds[1:])):
+        found = list[list[Spans]]()
+        for some, places in zip(spans, where, strict=True):
+            rows: list[Any] = [np.flatnonzero(each == part) for each in places] or [...] * len(some)
+            cut = [_cut(each, its, begin, finish, here) for each, here in zip(some, rows, strict=True)]
+            found.append([each for each in cut if len(each[0])])
+        yield its, found
 
 
-def _parts(
-    span: tuple[np.ndarray, ...], part_of: np.ndarray, none: int, begin: float, finish: float
-) -> np.ndarray:
-    """Of each span the part of its worker; `none` if it does not count."""
-    node, start, end = span
+def _parts(node: np.ndarray, part_of: np.ndarray, none: int) -> np.ndarray:
+    """The part of each span's worker; `none` if it is of no worker."""
     found = np.full(len(node), none, part_of.dtype)
     for at in range(0, len(node), AT_ONCE):
         its = slice(at, at + AT_ONCE)
-        here = (node[its] >= 0) & (node[its] < len(part_of)) & (end[its] > begin) & (start[its] < finish)
+        here = (node[its] >= 0) & (node[its] < len(part_of))
         found[its][here] = part_of[node[its][here]]
     return found
 
 
-def _covered(node: np.ndarray, start: np.ndarray, end: np.ndarray, workers: int) -> np.ndarray:
-    """The seconds of each worker, counted from 0, in which one of its spans or more are open."""
+def _cut(spans: Spans, workers: slice, begin: float, finish: float, rows: Any) -> Spans:
+    """What those rows that are of some workers have between `begin` and `finish`."""
+    node, start, end = spans
+    since, until = np.maximum(start[rows], begin), np.minimum(end[rows], finish)
+    whose, count = node[rows] - workers.start, workers.stop - workers.start
+    until[(whose < 0) | (whose >= count)] = -np.inf
+    return _some(whose.astype(np.min_scalar_type(count)), since, until)
+
+
+def _some(whose: np.ndarray, since: np.ndarray, until: np.ndarray) -> Spans:
+    """Those that take any time."""
+    goes = np.flatnonzero(until > since)  # many messages are under way while nobody computes
+    return whose[goes], since[goes], until[goes]
+
+
+def _covered(spans: Sequence[Spans], workers: slice) -> np.ndarray:
+    """Of each of some workers the seconds in which one of its spans or more are open.
+
+    Spans count the workers from the first of these. Shape (number of these,).
+    """
+    count = workers.stop - workers.start
+    if not spans:
+        return np.zeros(count)
+    node, start, end = (np.concatenate(columns) for columns in zip(*spans, strict=True))
     order = np.argsort(start, kind="stable")
     order = order[np.argsort(node[order], kind="stable")]  # numbers of 16 bits are sorted in no time
     node, start, end = node[order], start[order], end[order]
     # Of a span only what comes after the ends of all that began before it.
     reached = np.empty_like(end)
-    for one, next_one in pairwise(np.searchsorted(node, np.arange(workers + 1)).tolist()):
+    for one, next_one in pairwise(np.searchsorted(node, np.arange(count + 1)).tolist()):
         np.maximum.accumulate(end[one:next_one], out=reached[one:next_one])
     since = np.maximum(start[1:], reached[:-1])
     np.copyto(since, start[1:], where=node[1:] != node[:-1])
     start[1:] = since
     end -= start
-    return np.bincount(node, np.maximum(end, 0.0, out=end), workers)
+    return np.bincount(node, np.maximum(end, 0.0, out=end), count)

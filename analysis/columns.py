@@ -142,12 +142,26 @@ def _put_in_order(rows: np.ndarray, place: np.ndarray) -> None:
     if "kind" in fields:
         rows["kind"] = place[rows["kind"]]
     ties = ("node", "peer", "start", "version", "kind", "nbytes", "left", "staleness", "batches")
-    columns = (np.nan_to_num(rows[name]) for name in ties if name in fields)
+    columns = (_without_nan(rows[name]) for name in ties if name in fields)
     order = order_of(chain((rows["end"].copy() for _ in [0]), columns))
+    if _rises(order):
+        return
     for name in fields:
         values = rows[name].copy()
         for at in range(0, len(order), AT_ONCE):
             rows[name][at : at + AT_ONCE] = values[order[at : at + AT_ONCE]]
+
+
+def _without_nan(values: np.ndarray) -> np.ndarray:
+    """nan is unlike itself: 0 instead."""
+    return np.nan_to_num(values) if values.dtype.kind == "f" else values
+
+
+def _rises(order: np.ndarray) -> bool:
+    return all(
+        bool((order[at + 1 : at + AT_ONCE + 1] > order[at : at + AT_ONCE][: len(order) - at - 1]).all())
+        for at in range(0, len(order), AT_ONCE)
+    )
 
 
 def _column(rows: np.ndarray, name: str) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lockstep.analysis.by_rank import present
 from lockstep.analysis.columns import Columns
 from lockstep.analysis.records import has, of, values
 from lockstep.job.plan import Plan
@@ -34,7 +35,7 @@ def gradient_seconds(records: "Columns | pd.DataFrame") -> tuple[np.ndarray, np.
     if event == "pass":
         batches, of_batch = np.unique(node.astype("i8") << 32 | found["version"], return_inverse=True)
         node, seconds = batches >> 32, np.bincount(of_batch, seconds)
-    ranks, of_rank = np.unique(node, return_inverse=True)
+    ranks, of_rank = present(node)
     return ranks, np.bincount(of_rank, seconds) / np.bincount(of_rank)
 
 

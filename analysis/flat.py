@@ -13,7 +13,9 @@ def flat(document: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in document.items():
         path = f"{above}{key}"
-        if isinstance(value, Mapping) and not f".{path}".endswith(tuple(f".{whole}" for whole in _WHOLE)):
+        if value is None or isinstance(value, str | float | int):  # as most are
+            found[path] = value
+        elif isinstance(value, Mapping) and not f".{path}".endswith(tuple(f".{whole}" for whole in _WHOLE)):
             found |= flat(value, f"{path}.")
         elif isinstance(value, Mapping | list | tuple):
             found[path] = json.dumps(value)

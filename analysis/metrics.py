@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.analysis import by_rank
 from lockstep.analysis.bottleneck_words import sentence
 from lockstep.analysis.breakdown import PARTS
 from lockstep.analysis.cost import cost, usd_per_hour
@@ -124,20 +125,22 @@ def _applied(result: Result, updates: Updates) -> tuple[int, int]:
     plan = result.plan
     node, peer, version, batches = (updates[name] for name in ("node", "peer", "version", "batches"))
     owners = np.array(plan.owners.ranks)
-    latest = np.full(max(owners.max(), node.max(initial=0)) + 1, -1)
-    np.maximum.at(latest, node, version)
+    size = max(owners.max(), node.max(initial=0)) + 1
+    latest = by_rank.most(node, version, np.full(size, -1))
     applied: list[dict[int, int]] = []
     for group in plan.groups:  # applied when the last slice has it
-        ranks = np.sort(group.owners.ranks)
-        its = np.isin(node, ranks)
-        workers, row = np.unique(peer[its], return_inverse=True)
-        sums = np.zeros((len(workers), len(ranks)), np.int64)
-        np.add.at(sums, (row, np.searchsorted(ranks, node[its])), batches[its])
         # applied when the last shard has it, wherever there is a copy of that
-        shards = np.array([plan.roles[rank].shard for rank in ranks.tolist()])
-        total = np.min([sums[:, shards == shard].sum(axis=1) for shard in {*shards.tolist()}], axis=0)
+        ranks = np.array(group.owners.ranks)
+        numbers, shards = np.unique([plan.roles[rank].shard for rank in ranks.tolist()], return_inverse=True)
+        shard_of = np.full(size, -1)
+        shard_of[ranks] = shards
+        shard = shard_of[node]
+        its = np.flatnonzero(shard >= 0)
+        workers, row = by_rank.present(peer[its])
+        of_shards = np.bincount(row * len(numbers) + shard[its], batches[its], len(workers) * len(numbers))
+        total = of_shards.reshape(-1, len(numbers)).min(axis=1)
         replicas = [plan.replica(worker) for worker in workers.tolist()]
-        applied.append(dict(zip(replicas, total.tolist(), strict=True)))
+        applied.append(dict(zip(replicas, map(int, total.tolist()), strict=True)))
     everyone = {replica for each in applied for replica in each}
     return int(latest[owners].min()) + 1, sum(min(each.get(one, 0) for each in applied) for one in everyone)
 
@@ -146,13 +149,19 @@ def staleness(values: np.ndarray) -> dict[str, Any]:
     """Mean, quantiles and histogram of the staleness of applied gradients, or merged models (versions)."""
     if not len(values):
         return {"mean": None, "p50": None, "p99": None, "max": None, "histogram": {}}
-    distinct, counts = np.unique(values, return_counts=True)
+    fewest = int(values.min())
+    counts = np.bincount(values - fewest)
+    distinct = np.flatnonzero(counts)
+    counts = counts[distinct]
+    distinct += fewest
+    until = np.cumsum(counts)
+    p50, p99 = distinct[np.searchsorted(until, np.ceil(until[-1] * np.array([0.5, 0.99])))].tolist()
     return {
         "mean": float(values.mean()),
-        "p50": int(np.quantile(values, 0.5, method="inverted_cdf")),
-        "p99": int(np.quantile(values, 0.99, method="inverted_cdf")),
+        "p50": p50,
+        "p99": p99,
         "max": int(values.max()),
-        "histogram": {str(v): int(count) for v, count in zip(distinct, counts, strict=True)},
+        "histogram": {str(v): count for v, count in zip(distinct.tolist(), counts.tolist(), strict=True)},
     }
 
 
@@ -210,8 +219,7 @@ def _idle(result: Result) -> list[str]:
     steps = result.scenario.stop.steps
     gradients = values(given(result, "records"), "gradient", ["node", "end"])
     made = np.bincount(gradients["node"])
-    ends = np.full(len(made), -np.inf)
-    np.maximum.at(ends, gradients["node"], gradients["end"])
+    ends = by_rank.most(gradients["node"], gradients["end"], np.full(len(made), -np.inf))
     last = ends[made > 0] - result.span[0]
     if steps is None or len(last) < 2 or median(last) >= 0.75 * last.max():
         return []

@@ -6,6 +6,7 @@ list, or a mapping without fixed keys, is JSON text. A metric that only repeats 
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
@@ -52,12 +53,20 @@ def keys(scenario: Scenario) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """A section as a mapping, quantities as plain numbers; keys that were not given are left out."""
+    if isinstance(value, str | float | int):  # as most are
+        return value
     if isinstance(value, BaseModel):
-        names = {name: field.alias or name for name, field in type(value).model_fields.items()}
+        names = _names(type(value))
         return {names.get(key, key): _plain(item) for key, item in value if item is not None}
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+@cache
+def _names(section: type[BaseModel]) -> dict[str, str]:
+    """How a scenario file spells the fields of a section."""
+    return {name: field.alias or name for name, field in section.model_fields.items()}
 
 
 def undisturbed(table: "pd.DataFrame") -> "pd.DataFrame":

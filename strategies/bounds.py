@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
@@ -103,6 +104,7 @@ def _ascend(value: Any) -> bool:
     return all(_is_number(each, int, Bound(ge=1)) for each in value) and list(value) == sorted({*value})
 
 
+@cache
 def after(annotation: Any) -> str | None:
     """In what a parameter counts how long something has to wait; None if it does not."""
     found = [each for each in get_args(optional(annotation)[0]) if isinstance(each, After)]
