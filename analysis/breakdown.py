@@ -165,14 +165,18 @@ def _cut(spans: Spans, workers: slice, begin: float, finish: float, rows: Any) -
     node, start, end = spans
     since, until = np.maximum(start[rows], begin), np.minimum(end[rows], finish)
     whose, count = node[rows] - workers.start, workers.stop - workers.start
-    until[(whose < 0) | (whose >= count)] = -np.inf
+    if len(whose) and not 0 <= whose.min() <= whose.max() < count:
+        until[(whose < 0) | (whose >= count)] = -np.inf
     return _some(whose.astype(np.min_scalar_type(count)), since, until)
 
 
 def _some(whose: np.ndarray, since: np.ndarray, until: np.ndarray) -> Spans:
     """Those that take any time."""
-    goes = np.flatnonzero(until > since)  # many messages are under way while nobody computes
-    return whose[goes], since[goes], until[goes]
+    goes = until > since
+    if goes.all():  # else, as of messages that are under way while nobody computes, most may not
+        return whose, since, until
+    some = np.flatnonzero(goes)
+    return whose[some], since[some], until[some]
 
 
 def _covered(spans: Sequence[Spans], workers: slice) -> np.ndarray:

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, cached_property
-from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lockstep.analysis.given import Piece, Words, framed, small
-from lockstep.analysis.order import AT_ONCE, order_of
+from lockstep.analysis.order import AT_ONCE, in_order, order_of
 
 if TYPE_CHECKING:  # it takes longer to load than a small simulation, which needs it only to show a table
     import pandas as pd
@@ -142,10 +141,14 @@ def _put_in_order(rows: np.ndarray, place: np.ndarray) -> None:
     if "kind" in fields:
         rows["kind"] = place[rows["kind"]]
     ties = ("node", "peer", "start", "version", "kind", "nbytes", "left", "staleness", "batches")
-    columns = (_without_nan(rows[name]) for name in ties if name in fields)
-    order = order_of(chain((rows["end"].copy() for _ in [0]), columns))
-    if _rises(order):
+
+    def columns() -> Iterator[np.ndarray]:
+        yield rows["end"]
+        yield from (_without_nan(rows[name]) for name in ties if name in fields)
+
+    if in_order(columns()):  # as most are recorded
         return
+    order = order_of(columns())
     for name in fields:
         values = rows[name].copy()
         for at in range(0, len(order), AT_ONCE):
@@ -155,13 +158,6 @@ def _put_in_order(rows: np.ndarray, place: np.ndarray) -> None:
 def _without_nan(values: np.ndarray) -> np.ndarray:
     """nan is unlike itself: 0 instead."""
     return np.nan_to_num(values) if values.dtype.kind == "f" else values
-
-
-def _rises(order: np.ndarray) -> bool:
-    return all(
-        bool((order[at + 1 : at + AT_ONCE + 1] > order[at : at + AT_ONCE][: len(order) - at - 1]).all())
-        for at in range(0, len(order), AT_ONCE)
-    )
 
 
 def _column(rows: np.ndarray, name: str) -> np.ndarray:

@@ -11,7 +11,7 @@ AT_ONCE = 1 << 18
 def order_of(columns: Iterable[np.ndarray]) -> np.ndarray:
     """The order of rows by the first column, ties by the next, and so on, as far as there are ties."""
     columns = iter(columns)
-    first = next(columns)
+    first = next(columns).copy()
     order = np.argsort(first, kind="stable").astype(np.min_scalar_type(len(first)))
     opens = np.ones(len(first), bool)  # rows unlike the one before
     for at in range(0, len(first), AT_ONCE):
@@ -27,6 +27,23 @@ def order_of(columns: Iterable[np.ndarray]) -> np.ndarray:
         order[places] = rows
         opens[places[1:]] |= _changes(column[rows])
     return order
+
+
+def in_order(columns: Iterable[np.ndarray]) -> bool:
+    """Whether rows are in their order by the first column, ties by the next, and so on."""
+    columns = iter(columns)
+    first = next(columns)
+    if not (first[1:] >= first[:-1]).all():
+        return False
+    tied = np.flatnonzero(first[1:] == first[:-1])  # with the next one
+    for column in columns:
+        if not len(tied):
+            break
+        here, following = column[tied], column[tied + 1]
+        if (following < here).any():
+            return False
+        tied = tied[following == here]
+    return True
 
 
 def _changes(values: np.ndarray) -> np.ndarray:

@@ -5,7 +5,7 @@ there are, and what in the scenario means nothing.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import cycle
 from typing import TYPE_CHECKING
@@ -121,6 +121,10 @@ class Plan:
                 *spread(scenario, stages, groups, size.itemsize),
             ],
         )
+
+    def seeded(self, scenario: Scenario) -> "Plan":
+        """The job of a scenario that is its own but for the seed: nothing else here depends on that."""
+        return replace(self, scenario=scenario)
 
     def group(self, rank: int) -> DataGroup:
         """Those that hold the same slice of the parameters as a rank."""

@@ -8,7 +8,7 @@ from queue import Empty, SimpleQueue
 from tempfile import TemporaryDirectory
 from threading import Lock
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import lockstep
 from lockstep.scenarios import Scenario, ScenarioError
@@ -16,11 +16,15 @@ from lockstep.sweeping.backends import Backend, Workers
 from lockstep.sweeping.points import Run
 from lockstep.sweeping.version import OtherVersion, require
 
+if TYPE_CHECKING:
+    from lockstep.job.plan import Plan
+
 Row = dict[str, Any]
 Progress = Callable[[float], None]
 _LONG_S = 0.5  # after which a call gives back what it has not begun: so much is lost if everything stops
 _PATIENCE_S = 10.0  # without a result
 _one_at_a_time = Lock()  # a Dask worker may have threads, and torch's number of threads is the process's
+_jobs: list["Plan"] = []  # the last one
 
 
 class Outcome(NamedTuple):
@@ -48,13 +52,32 @@ def make(
     with _one_at_a_time:
         try:
             if engine == "simulator":
-                result = lockstep.simulate(scenario, progress)
+                result = simulated(scenario, progress)
             else:
                 result = lockstep.run(scenario, progress, testbed=testbed)
             metrics = row(result)
         except Exception as error:
             return Outcome({"status": "failed", "error": described(error), **keys(scenario)}, {})
         return Outcome({"status": "ok", "error": None, **metrics}, _files(result) if files else {})
+
+
+def simulated(scenario: Scenario, progress: Progress | None = None) -> lockstep.Result:
+    """As `lockstep.simulate`; if only the seed is another than before, the job is not made and checked again.
+
+    The runs of a point share what else is in their scenarios, so that this is seen at once.
+    """
+    from lockstep import work
+    from lockstep.simulator.engine import simulate
+
+    plan = next((job for job in _jobs if _only_the_seed_differs(job.scenario, scenario)), None)
+    plan = lockstep.check(scenario) if plan is None else plan.seeded(scenario)
+    _jobs[:] = [plan]
+    work.require_room(plan)
+    return simulate(plan, progress)
+
+
+def _only_the_seed_differs(one: Scenario, other: Scenario) -> bool:
+    return all(value is getattr(other, name) for name, value in one if name != "seed")
 
 
 def make_some(some: Sequence[Sequence[Any]]) -> tuple[list[Outcome], float]:

@@ -14,8 +14,8 @@ import lockstep
 from lockstep.analysis import report
 from lockstep.analysis.plots import series
 from lockstep.analysis.report import points
-from lockstep.analysis.table import intervals, undisturbed
-from lockstep.sweeping import show, table
+from lockstep.analysis.table import intervals, row, undisturbed
+from lockstep.sweeping import running, show, table
 from lockstep.sweeping.backends import here
 from lockstep.sweeping.points import Plan, Run, plan
 from lockstep.sweeping.sweep import Swept, sweep
@@ -36,13 +36,13 @@ def swept(tmp_path: Path) -> Path:
 @pytest.fixture
 def simulated(monkeypatch: pytest.MonkeyPatch) -> list[lockstep.Scenario]:
     """The scenarios that are simulated in this process."""
-    seen, simulate = [], lockstep.simulate
+    seen, simulate = [], running.simulated
 
     def counting(scenario: lockstep.Scenario, *rest: Any) -> lockstep.Result:
         seen.append(scenario)
         return simulate(scenario, *rest)
 
-    monkeypatch.setattr(lockstep, "simulate", counting)
+    monkeypatch.setattr(running, "simulated", counting)
     return seen
 
 
@@ -112,14 +112,14 @@ def test_the_content_of_a_file_is_part_of_the_run(tmp_path: Path, had: str, has:
 def test_a_run_that_fails_is_a_row_and_is_tried_again(
     swept: Path, tmp_path: Path, command: Lockstep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    simulate = lockstep.simulate
+    simulate = running.simulated
 
     def failing(scenario: lockstep.Scenario, *rest: Any) -> lockstep.Result:
         if scenario.cluster.workers == 2 and scenario.seed == 6:
             raise ZeroDivisionError("by\nzero")
         return simulate(scenario, *rest)
 
-    monkeypatch.setattr(lockstep, "simulate", failing)
+    monkeypatch.setattr(running, "simulated", failing)
     ended = command("sweep", swept, "--out", tmp_path / "out", "--jobs", 1, "--json")
     assert ended.status == 3
     said = json.loads(ended.out)
@@ -137,7 +137,7 @@ def test_a_run_that_fails_is_a_row_and_is_tried_again(
     assert shown.status == 3
     assert "2 of 8 runs failed; the first, of point 1: ZeroDivisionError: by" in shown.out
     assert "6 of 8 runs already there" in shown.err
-    monkeypatch.setattr(lockstep, "simulate", simulate)
+    monkeypatch.setattr(running, "simulated", simulate)
     said = json.loads(fine(command("sweep", swept, "--out", tmp_path / "out", "--jobs", 1, "--json")))
     assert (said["kept"], said["failed"]) == (6, 0)
 
@@ -146,19 +146,19 @@ def test_a_run_that_fails_is_a_row_and_is_tried_again(
 def test_ctrl_c_keeps_what_has_ended(
     swept: Path, tmp_path: Path, command: Lockstep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    simulate, out = lockstep.simulate, tmp_path / "out"
+    simulate, out = running.simulated, tmp_path / "out"
 
     def interrupted(scenario: lockstep.Scenario, *rest: Any) -> lockstep.Result:
         if scenario.cluster.workers == 2:
             raise KeyboardInterrupt
         return simulate(scenario, *rest)
 
-    monkeypatch.setattr(lockstep, "simulate", interrupted)
+    monkeypatch.setattr(running, "simulated", interrupted)
     ended = command("sweep", swept, "--out", out, "--jobs", 1)
     assert ended.status == 130
     assert f"what has ended is in {out}; started again, the rest follows" in ended.err
     assert len(pd.read_parquet(out / "results.parquet")) == 2
-    monkeypatch.setattr(lockstep, "simulate", simulate)
+    monkeypatch.setattr(running, "simulated", simulate)
     assert "2 of 8 runs already there" in command("sweep", swept, "--out", out, "--jobs", 1).err
     assert len(pd.read_parquet(out / "results.parquet")) == 8
 
@@ -201,6 +201,25 @@ def test_who_learns_more_than_the_fastest_is_named(
     show._say_who_learns_more((0, "samples/s", rows[0], []), dict(enumerate(rows)))
     shown = capsys.readouterr().out
     assert ("It learns less in these runs: its held-out loss is 0.6 ± 0.05, that of point 1" in shown) == said
+
+
+def test_the_runs_of_a_point_are_one_job_with_several_seeds(
+    swept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked, check = [], lockstep.check
+    todo = plan(swept, ["cluster.compute.time={distribution: gamma, mean: 10 ms, cv: 0.3}"])
+    alone = [row(lockstep.simulate(run.scenario)) for run in todo.runs]
+
+    def counting(scenario: lockstep.Scenario) -> Any:
+        checked.append(scenario)
+        return check(scenario)
+
+    monkeypatch.setattr(lockstep, "check", counting)
+    found = sweep(todo).table
+    assert len(checked) == 4
+    assert found["seed"].tolist() == [each["seed"] for each in alone]
+    assert found["duration_s"].tolist() == [each["duration_s"] for each in alone]
+    assert len({*found["duration_s"]}) == ROWS
 
 
 def test_real_runs_one_at_a_time(sizes_only: Path, monkeypatch: pytest.MonkeyPatch) -> None:
