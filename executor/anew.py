@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from lockstep.executor.interleaving import RecordedPort
 from lockstep.job.incarnation import Incarnation
 from lockstep.job.node import Node
-from lockstep.job.segments import PassTimes
 from lockstep.strategies.node import Message
 from lockstep.workloads.compute_time import compute_times
 
@@ -36,10 +35,8 @@ def begin_anew(port: "GoingOnPort", recorded: RecordedPort, listen: Callable[[],
     step = node.step - bool(node.under_way)
     life = Incarnation(transport.life + 1, port.now, steps={rank: step}, rejoins=True)
     transport.begin_anew(life.number)
-    if port.compute_time is not None:
-        port.compute_time = compute_times(port.plan.scenario, port.plan.sizes, life.key())[rank]
-        if port.pass_times is not None:
-            port.pass_times = PassTimes(port.plan, rank, port.compute_time)
+    if port.computing.compute_time is not None:
+        port.computing.take(compute_times(port.plan.scenario, port.plan.sizes, life.key())[rank])
     port.node = Node(
         port.plan, rank, node.port, node.recorder, node.ending, node.arithmetic, None, node.epoch, life
     )

@@ -5,17 +5,17 @@ Threads block in `until`. The rest is under the turn of whose activity it is (tu
 
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from math import inf, nan
+from math import inf
 from threading import get_ident, local
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from lockstep.executor import native
 from lockstep.executor.activities import Activities, Program
 from lockstep.executor.anew import ANEW, Anew
-from lockstep.executor.backward import Beside
-from lockstep.executor.devices import settle, to_device, use
+from lockstep.executor.computing import Computing
+from lockstep.executor.devices import to_device, use
 from lockstep.executor.inbox import Arrived, Inbox
 from lockstep.executor.running import run_to_end
 from lockstep.executor.stopping import Stopping
@@ -27,19 +27,15 @@ from lockstep.job.events import Event, Retired
 from lockstep.job.node import Node
 from lockstep.job.plan import Plan
 from lockstep.job.port import Arrival, Cost, PassOf, Work
-from lockstep.job.segments import PassTimes, Segments
 from lockstep.strategies.node import Collective, Group, Message, Source, Vector
 from lockstep.workloads import Learner
-from lockstep.workloads.base import Ready
 from lockstep.workloads.compute_time import ComputeTime
-from lockstep.workloads.slowness import slowness
-from lockstep.workloads.streams import accelerated
 
 _SLICE_S = 0.05  # how often a thread that waits looks whether the run is over
 _POLL_S = 0.002  # messages are waited for in whole milliseconds
-_MOST_LATE_S = 1e-3  # what wakes up later than that was disturbed
 _SETTLE_S = 0.01  # how often a worker whose program has ended looks whether the others' have
 _NEWS_S = 0.05  # how often a node looks who has died by itself
+B = TypeVar("B", bound=Blocking)
 _AS_LONG_AS_IT_TAKES = Cost(0.0)
 _BYE = "bye"  # a child will send no more
 
@@ -68,10 +64,6 @@ class RealPort:
         self.plan, self.rank, self.initial = plan, rank, initial
         self.transport, self.store = transport, transport.store
         self.learner, self.replica = learner, plan.replica(rank)
-        self.compute_time, self.slowness = compute, slowness(plan.scenario).get(rank)
-        self.backward_share = getattr(plan.scenario.cluster.compute, "backward", None) or 0.0
-        self.segments: Segments | None = None  # of a gradient in passes
-        self.pass_times = PassTimes(plan, rank, compute) if compute and rank in plan.stages else None
         self.clock, self.zero = self, time.monotonic()
         self.turns = Turns()
         self.inbox = Inbox(self._fetch, transport.there, transport.wake)
@@ -79,8 +71,6 @@ class RealPort:
         self._begun_anew = 0  # how often
         self._thread = local()
         self.stopping = Stopping(plan, self.store)
-        self.overruns: list[float] = []  # real ÷ drawn duration of gradients that took too long
-        self.longest_s = 0.0  # the longest piece of work
         self.in_collective = False
         self.broken = False  # whether a server has begun anew, and with it the connections to it
         self.ended: dict[int, int] = {}  # those who send no more, and on which connection they said so
@@ -88,15 +78,12 @@ class RealPort:
         self.join_workers: Callable[[], None] = lambda: None  # all, for native collectives
         self.process_group: Any = None  # those of the node's data group, once they have joined; None: all
         self.leave: Callable[[str, bytes], None] = lambda name, content: None  # a file, for who watches
-        self._begun: list[Callable[[], None]] = []  # what the device does as soon as the activity waits
         self._pending: list[Blocking] = []  # what will become due
         self._blocked: dict[int, Event] = {}  # by thread
-        self._beside = Beside(initial.device)
         self._closing = False
-        self._busy_until: float | None = None  # by a pass that is emulated, until something is waited for
-        self._late = 0.0  # s: how much later than it was to an emulated gradient has ended
         self._look_at = 0.0  # whether the run is over
         self.look_for_deaths: Callable[[], None] | None = None  # of processes, by themselves, now and then
+        self.computing = Computing(self, compute)
 
     @property
     def now(self) -> float:
@@ -135,20 +122,27 @@ class RealPort:
     # ---------------------------------------------------------------- waiting
 
     def wait(self, seconds: float, working: bool = False) -> Event:
-        self.longest_s, self._busy_until = max(self.longest_s, seconds), None
+        self.computing.longest_s = max(self.computing.longest_s, seconds)
+        self.computing.busy_until = None
         return self.at(self.now + seconds)
 
     def at(self, instant: float) -> Timer:
         """What happens at an instant of the clock."""
-        return self._await(Timer(self.zero + instant))
+        return self.let_happen(Timer(self.zero + instant))
 
     def alarm(self, instant: float) -> Timer:
         """The same for what the node itself does not wait for."""
-        return self._await(Alarm(self.zero + instant))
+        return self.let_happen(Alarm(self.zero + instant))
 
-    def _await(self, timer: Timer) -> Timer:
-        self._pending.append(timer)
-        return timer
+    def let_happen(self, event: B) -> B:
+        """Once it is due."""
+        self._pending.append(event)
+        return event
+
+    def forget(self, event: Blocking) -> None:
+        """Let it never happen."""
+        if event in self._pending:
+            self._pending.remove(event)
 
     def until(self, event: Event) -> None:
         """Block this thread until an event has happened. Raises Retired if that is not to be waited for.
@@ -157,10 +151,7 @@ class RealPort:
         """
         self._wake_others()
         self.look_for_the_end()
-        while self._begun:
-            do = self._begun.pop(0)
-            with self.turns.others():
-                do()
+        self.computing.begin(self.turns)
         if isinstance(event, Blocking) and not (self.hears and isinstance(event, Timer)):
             with self.turns.others():
                 event.block()
@@ -180,7 +171,7 @@ class RealPort:
         self._blocked[thread] = event
         try:
             while event.callbacks is not None:
-                self._busy_until = None
+                self.computing.busy_until = None
                 self._stop_if_nobody_can_send(event)
                 with self.turns.others():
                     self.inbox.wait(self._patience(), event)
@@ -257,142 +248,17 @@ class RealPort:
 
     # ---------------------------------------------------------------- the device
 
-    def warm_up(self, step: int) -> None:
-        """Compute a gradient, in each thread and on each stream that gradients are computed with; or passes.
-
-        step: the mini-batch that it begins with, which whoever reads it has read then.
-        """
-        learner = self.learner
-        assert learner is not None
-        if self.segments is not None and self.segments.warm_up(self.rank):
-            return
-        first = learner.initial()
-        learner.gradient(first, self.replica, step)
-        if accelerated(self.initial.device):
-
-            def again(ready: Ready) -> Any:
-                return learner.gradient(first, self.replica, step, ready)
-
-            self._beside.backward(again, [], lambda: 0.0).done.block()
-
     def compute(
         self, parameters: Any, step: int, down_to: Sequence[int] = (), of: PassOf | None = None
     ) -> Work:
-        if self.compute_time is None:
-            settle(self.initial.device)  # else its time would have the step before in it
-        if of is not None:
-            return self._pass(parameters, step, of)
-        start, learner = self.now, self.learner
-        if down_to and learner is not None and self.compute_time is None and self.slowness is None:
-            return self._beside_messages(learner, parameters, step, down_to, start)
-        parts = [self.at(inf) for _ in down_to]
-
-        def gradient() -> tuple[Vector, float]:
-            if learner is None:
-                return self.initial, nan
-            gradient = learner.gradient(parameters, self.replica, step)
-            settle(gradient.device)
-            return gradient, learner.loss
-
-        def ends(end: float) -> None:
-            begun = start + (0.0 if self.compute_time is None else self.compute_time.waited)
-            seconds = end - begun
-            if down_to:
-                work.done.value = max(self.now, end)
-            for part, element in zip(parts, down_to, strict=True):
-                part.at = self.zero + begun + seconds * (1 - self.backward_share * element / len(parameters))
-
-        drawn = None if self.compute_time is None else self.compute_time.draw
-        alone = drawn is not None and not down_to  # parts have instants of their own
-        work = self._work(gradient, drawn, ends, late=alone)
-        if alone:
-            work.done.then(self._woke)
-        work.parts = parts
-        return work
-
-    def _woke(self, done: Any) -> None:
-        """An emulated gradient has ended, which was to at `done.at`."""
-        self._late = min(max(0.0, time.monotonic() - done.at), _MOST_LATE_S)
-
-    def _pass(self, parameters: Any, step: int, of: PassOf) -> Work:
-        """One that needed nothing to be waited for begins when the device has done the one before.
-
-        So an emulated device is kept busy, as a GPU is whose host hands it passes beforehand: what Python
-        takes between two passes, and to wake up, is no part of either.
-        """
-        segments, times = self.segments, self.pass_times
-        assert segments is not None
-        drawn = None if times is None else lambda start: times.seconds(start, step, of)
-        queued = None if drawn is None else self._busy_until
-        work = self._work(lambda: segments.do(self.rank, parameters, step, of), drawn, self._busy, queued)
-        work.kept = lambda: segments.kept(self.rank, step, of)
-        return work
-
-    def _busy(self, until: float) -> None:
-        self._busy_until = max(until, self.now)  # what has been computed for longer than it should is late
-
-    def _work(
-        self,
-        compute: Callable[[], tuple[Any, float]],
-        drawn: Callable[[float], float] | None,
-        ends: Callable[[float], None] = lambda end: None,
-        begins: float | None = None,
-        late: bool = False,
-    ) -> Work:
-        """Compute, and be done when the time `drawn` for it is over, from when it `begins`, else from now.
-
-        `ends` is told when that is, s on the clock. `late`: less what this process woke up late by before, so
-        that all of them together take their time.
-        """
-        now, done = self.now, self.at(inf)
-        start = now if begins is None else min(begins, now)
-        found: list[tuple[Any, float]] = []
-
-        def do() -> None:
-            found.append(compute())
-            seconds = self._seconds(start, self.now - now, drawn)
-            end = start + (max(0.0, seconds - self._late) if late else seconds)
-            ends(end)
-            done.at = self.zero + end
-
-        self._begun.append(do)
-        return Work(now, None, done, (), lambda: found[0], lambda: self._forget(done))
+        return self.computing.compute(parameters, step, down_to, of)
 
     def later(self, do: Callable[[], None]) -> Timer:
         """Let the device do something as soon as the activity waits; what happens when it has."""
-        self._begun.append(do)
-        return self.at(self.now)
-
-    def _forget(self, event: Blocking) -> None:
-        """Let it never happen."""
-        if event in self._pending:
-            self._pending.remove(event)
-
-    def _seconds(self, start: float, real: float, drawn: Callable[[float], float] | None) -> float:
-        """How long work is to take that has taken so long; a straggler waits until it would be done."""
-        if drawn is None:
-            duration = self.slowness.seconds(start, real) if self.slowness else real
-        else:
-            duration = drawn(start)
-            if real > duration > 0:  # what takes no time there is late, but not too long
-                self.overruns.append(real / duration)
-        self.longest_s = max(self.longest_s, duration, real)
-        return duration
-
-    def _beside_messages(
-        self, learner: Learner, parameters: Any, step: int, down_to: Sequence[int], start: float
-    ) -> Work:
-        """A gradient whose first parts travel while the others are computed."""
-        found = self._beside.backward(
-            lambda ready: learner.gradient(parameters, self.replica, step, ready), down_to, lambda: self.now
-        )
-        self._pending.append(found.done)  # parts happen where they are awaited: on a GPU that is to wait too
-        return Work(
-            start, None, found.done, found.parts, lambda: (found.gradient, learner.loss), lambda: None
-        )
+        return self.computing.later(do)
 
     def cost(self, nbytes: int, codec: str = "", decoding: bool = False) -> Cost:
-        self._busy_until = None
+        self.computing.busy_until = None
         return _AS_LONG_AS_IT_TAKES  # from now
 
     # ---------------------------------------------------------------- collectives
@@ -425,7 +291,7 @@ class RealPort:
             self.settle()
         self._closing = True
         self.activities.join()
-        self._beside.end()
+        self.computing.end()
         self._go_on()
         self._raise_failure()
         if node.memory is not None:
@@ -447,8 +313,8 @@ class RealPort:
 
     def drop_all(self) -> None:
         """Let nothing happen any more of what is under way or has arrived."""
-        self._pending, self._begun, self.held_up, self.broken = [], [], 0, False
-        self._busy_until = None
+        self._pending, self.held_up, self.broken = [], 0, False
+        self.computing.drop_all()
         self._begun_anew += 1
         self.inbox.drop_all()
 

@@ -189,16 +189,16 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
     port.join_workers = join_workers
     port.leave = lambda name, content: _leave(control, name, lambda file: file.write_bytes(content))
     if rank in plan.stages:
-        port.segments = Segments(plan, learner, node.arithmetic.blank)
+        port.computing.segments = Segments(plan, learner, node.arithmetic.blank)
     if scenario.workload.readers and isinstance(learner, Reader):
         learner.read_ahead(port.replica, scenario.workload.readers, plan.micro_batches)
     start = time.monotonic()
     if learner is not None:
-        port.warm_up(life.steps.get(rank, 0))  # the first gradient is slow: not on the clock
+        port.computing.warm_up(life.steps.get(rank, 0))  # the first gradient is slow: not on the clock
     if scenario.workload.readers and isinstance(learner, Reader):  # and so is the first mini-batch
         learner.batch(port.replica, life.steps.get(rank, 0), 0, plan.micro_batches)
     rehearse(plan, node)  # and so is the first update
-    port.longest_s = time.monotonic() - start
+    port.computing.longest_s = time.monotonic() - start
     barrier(store, "addresses of inboxes", world)
     if control.rejoins:
         # Who waits for its turn gets on, for however long.
@@ -249,7 +249,8 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
             if (snapshots := port.node.snapshots) is not None:
                 _leave(control, f"snapshots-{rank}.npz", lambda file: snapshot_file.write(file, snapshots))
             shared = sharing(places[:workers], rank) if is_worker else []
-            outcome = {"overruns": port.overruns, "rank": rank, "sharing": shared, "cores": core_time.taken()}
+            overruns, cores = port.computing.overruns, core_time.taken()
+            outcome = {"overruns": overruns, "rank": rank, "sharing": shared, "cores": cores}
             said = json.dumps(outcome).encode()
             _leave(control, f"outcome-{rank}.json", lambda file: file.write_bytes(said))
     if isinstance(learner, Reader):

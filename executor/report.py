@@ -30,7 +30,7 @@ class Report:
             done=node.step + node.collectives + sum(sent.values()) + sum(taken.values()) + self.log.nbytes,
             waits=port.waits(),
             begun=True,
-            longest_s=port.longest_s,
+            longest_s=port.computing.longest_s,
             sent=sent,
             taken=taken,
             looked=looked,

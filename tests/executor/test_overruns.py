@@ -11,8 +11,8 @@ def test_a_gradient_that_is_shorter_because_the_last_was_late_is_no_overrun() ->
     time = {"distribution": "constant", "value": "100 ms"}
     with real_nodes(learning(cluster__workers=1, cluster__compute={"time": time})) as (worker, _):
         port = worker.port
-        port._late = 99.999e-3
+        port.computing._late = 99.999e-3
         work = port.compute(port.initial, 0)
-        port._begun.pop()()
+        port.computing._begun.pop()()
         assert work.done.at - port.zero - work.start == pytest.approx(1e-6, abs=1e-7)
-        assert port.overruns == []
+        assert port.computing.overruns == []
