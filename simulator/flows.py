@@ -15,29 +15,19 @@ Real cards send trains of frames in turn. On average each of n messages is ahead
 train (bucket.py): when one comes, the others have a little more left, and it has less.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from math import inf
 from typing import Any
 
 import simpy
-from simpy.events import EventPriority
 
 from lockstep.simulator.bucket import Bucket, Tokens
-from lockstep.simulator.compiled import Compiled
-from lockstep.simulator.errors import SimulationError
-from lockstep.simulator.evenly import Even, search
-from lockstep.simulator.events import NORMAL, Aside, Timeout
-from lockstep.simulator.filling import Filling, Order
+from lockstep.simulator.events import NORMAL, Aside
 from lockstep.simulator.links import Flow, Link, positive
-from lockstep.simulator.max_min import max_min
-from lockstep.simulator.native import native
+from lockstep.simulator.solving import Solving, tell
 
-_LAST = EventPriority(9)  # after all other events of its instant
-_FEW = 6  # flows a link, on average: with fewer a part of the network is solved plainly
-_FEWER = 5  # with which that is done again, where it was not
-_MUCH = 30_000  # links in solutions, after which it pays to compile the solver
 _SAME = 1 + 1e-12  # clocks that differ by less are taken for equal: rounding, not time
 _TURNS = 64  # flows on a link, above which turns make no difference
 
@@ -62,17 +52,6 @@ class _Endless(Flow):
     endless = True
 
 
-def _tell(link: Link) -> None:
-    for listener in link.listeners:
-        listener.told()
-
-
-def _few(links: Iterable[Link], flows: float) -> bool:
-    """Whether fewer flows than that cross a link that has some, on average."""
-    counts = [count for link in links if (count := len(link.flows))]
-    return not counts or sum(counts) < flows * len(counts)
-
-
 class _Look:
     """Calls `Flows._look` with itself."""
 
@@ -87,16 +66,14 @@ class _Look:
 class Flows:
     """All flows under way."""
 
-    solved = 0  # links in solutions so far, of all runs of this process
-
     def __init__(self, environment: simpy.Environment) -> None:
         self.environment = environment
-        self._changed: dict[Link, None] = {}  # where flows came or went and a solution is due
         self._number = 0
         self._watcher: Callable[[], int] | None = None
         self.listened = False  # whether anybody listens to links
         self.uncounted = False  # whether links have carried what they do not know of yet
-        self._compiled: Compiled | None = None  # what solves once there is much to solve
+        self._solving = Solving(self)
+        self._solve_later = self._solving.later
         self.unwatched = 0  # how many flows may end before the watcher is called
         self._looks = [self._look]
         self._queue: list[Any] = environment._queue  # at hand for what is done most
@@ -121,7 +98,7 @@ class Flows:
         narrow, least, others = path[0], inf, 0
         for link in path:
             if link.tokens is not None and not link.count:
-                self._read_tokens(link, flow)
+                self.read_tokens(link, flow)
             flows = link.flows
             before = len(flows)
             flows[flow] = path
@@ -130,8 +107,8 @@ class Flows:
             share = link.capacity / (before + 1)
             if share <= least and (share < least or link.used > narrow.used):
                 narrow, least, others = link, share, before
-        if self._compiled is not None:
-            self._compiled.note(flow)
+        if self._solving.compiled is not None:
+            self._solving.compiled.note(flow)
         tokens = narrow.tokens
         if comes and tokens is not None and tokens.bucket.train and 0 < others < _TURNS:
             self._take_turns(flow, narrow, tokens.bucket)
@@ -142,14 +119,14 @@ class Flows:
         now = self.environment._now
         narrow.clock = clock = narrow.clock + narrow.rate * (now - narrow.since)
         narrow.since, narrow.rate = now, least
-        self._hold(narrow, flow, clock + flow.size)
+        self.hold(narrow, flow, clock + flow.size)
         held = narrow.held
         if held and held[0][2] is flow:  # else the next to finish does so later than planned
-            self._wake(narrow, flow.due, now)
+            self.wake(narrow, flow.due, now)
         if tokens is not None and not others:
-            self._plan_tokens(narrow, least)
+            self.plan_tokens(narrow, least)
         if narrow.listeners:
-            _tell(narrow)
+            tell(narrow)
 
     def cancel(self, flow: Flow) -> None:
         """End a flow where it is, without calling its `done`; no effect on one that has ended."""
@@ -159,8 +136,8 @@ class Flows:
         for link in flow.path:
             del link.flows[flow]
             link.entered -= left
-        if self._compiled is not None:
-            self._compiled.note(flow)
+        if self._solving.compiled is not None:
+            self._solving.compiled.note(flow)
         owner, flow.owner = flow.owner, None
         if owner is None:  # its coming has not been dealt with yet
             self._solve_later(flow.path)
@@ -168,10 +145,10 @@ class Flows:
         self._advance(owner)
         owner.count -= 1
         if owner.listeners:
-            _tell(owner)
+            tell(owner)
         if not (owner.bottleneck and self._widen(owner)):
             self._solve_later(flow.path)
-        self._plan(owner, self.environment.now)
+        self.plan(owner, self.environment.now)
 
     def lengthen(self, flow: Flow, nbytes: float) -> None:
         """Let a flow carry so many bytes more."""
@@ -205,13 +182,12 @@ class Flows:
         positive(link.id, capacity, None if tokens is None else tokens.bucket)
         link.offered, link.sustained_since = self.offered(link), now
         if tokens is not None:
-            self._read_tokens(link)
+            self.read_tokens(link)
         link.sustained = capacity
         if tokens is None or tokens.left <= 0:
             link.capacity = capacity
         link.solved = -1  # what it was solved with
-        if link.filling is not None and link.filling is self._compiled:
-            self._compiled.limit(link)
+        self._solving.limit(link)
         if link.flows:
             self._solve_later((link,))
 
@@ -275,10 +251,10 @@ class Flows:
             heappop(held)
         if finished:
             link.count -= len(finished)
-            if self._compiled is not None:
-                self._compiled.note(*finished)
+            if self._solving.compiled is not None:
+                self._solving.compiled.note(*finished)
             if link.listeners:
-                _tell(link)
+                tell(link)
             if not (link.bottleneck and self._widen(link)):
                 for flow in finished:
                     self._solve_later(flow.path)
@@ -286,7 +262,7 @@ class Flows:
             if self.unwatched <= 0:
                 self.ended(0)
         if held:
-            self._wake(link, due, now, look)
+            self.wake(link, due, now, look)
         for flow in finished:
             flow.done()
 
@@ -294,8 +270,8 @@ class Flows:
         """Give the flows that a link still holds back what others left; False if another link forbids it."""
         if not link.count:
             if link.tokens is not None:
-                self._read_tokens(link)
-            self._rest(link)
+                self.read_tokens(link)
+            self.rest(link)
             return True
         share = link.capacity / link.count
         if share > link.bound:
@@ -306,7 +282,7 @@ class Flows:
         link.rate = share
         return True
 
-    def _rest(self, link: Link) -> None:
+    def rest(self, link: Link) -> None:
         """A link that holds nobody back has no clock."""
         link.clock, link.rate, link.bound = 0.0, 0.0, inf
         link.held.clear()
@@ -316,7 +292,7 @@ class Flows:
         link.clock += link.rate * (now - link.since)
         link.since = now
 
-    def _hold(self, link: Link, flow: Flow, due: float) -> None:
+    def hold(self, link: Link, flow: Flow, due: float) -> None:
         """Let a flow share the link's clock, until it reads `due`."""
         flow.owner = link
         flow.due = due
@@ -325,18 +301,18 @@ class Flows:
             self._number += 1
             heappush(link.held, (due, self._number, flow))
 
-    def _plan(self, link: Link, now: float) -> None:
+    def plan(self, link: Link, now: float) -> None:
         """See that the link is looked at when the first of its flows is done; too early does no harm."""
         held = link.held
         while held:
             due, _, flow = held[0]
             if flow.owner is link and flow.due == due:
-                self._wake(link, due, now)
+                self.wake(link, due, now)
                 return
             heappop(held)  # it was cancelled, or held elsewhere since
         link.wake = inf
 
-    def _wake(self, link: Link, due: float, now: float, look: _Look | None = None) -> None:
+    def wake(self, link: Link, due: float, now: float, look: _Look | None = None) -> None:
         """Look at the link when its clock will read `due`; `look` is one that is over, to be used again."""
         left = due - link.clock
         at = now + left / link.rate if left > 0 else now
@@ -346,122 +322,7 @@ class Flows:
             look.callbacks = self._looks
             heappush(self._queue, (at, NORMAL, next(self._numbers), look))
 
-    def _solve_later(self, links: tuple[Link, ...]) -> None:
-        if not self._changed:
-            Timeout(self.environment, 0.0, self._solve, _LAST)
-        self._changed.update(dict.fromkeys(links))
-
-    def _solve(self, _: simpy.Event) -> None:
-        """Solve anew all flows that share links, directly or not, with changed ones."""
-        changed, self._changed = self._changed, {}
-        solver, reached = self._solver(changed)
-        now, order = self.environment._now, Order(changed)
-        for link in reached:
-            link.clock += link.rate * (now - link.since)
-            link.since = now
-        if solver is None or (moved := solver.solve(order)) is None:
-            self._solve_plainly(reached)
-            return
-        self._move(moved, now)
-        if not solver.in_order and any(link.listeners for link in reached):
-            reached.sort(key=order.reached)
-        looks: list[tuple[float, float, Link]] = []
-        for link in reached:
-            if link.count:
-                link.bound = 0.0
-                link.bottleneck = link.count == len(link.flows) and solver.alone(link)
-                held, clock = link.held, link.clock
-                while held:
-                    due, _number, flow = held[0]
-                    if flow.owner is link and flow.due == due:
-                        at = now + (due - clock) / link.rate if due > clock else now
-                        if at < link.wake:
-                            looks.append((at, due, link))
-                        break
-                    heappop(held)  # it was cancelled, or held elsewhere since
-                else:
-                    link.wake = inf
-            else:
-                link.bottleneck, link.bound, link.wake = not link.flows, inf, inf
-                if link.rate or link.held:
-                    self._rest(link)
-            if link.listeners:
-                _tell(link)
-        if not solver.in_order and len({at for at, *_ in looks}) < len(looks):
-            looks.sort(key=lambda each: order.reached(each[2]))
-        for _at, due, link in looks:
-            self._wake(link, due, now)
-
-    def _solver(self, changed: dict[Link, None]) -> tuple[Filling | Compiled | Even | None, list[Link]]:
-        """Who solves links that share flows with changed ones, and these; None: they are solved plainly."""
-        if self._compiled is not None:
-            found = self._compiled.part(changed)
-            if found is not None:
-                return self._compiled, found
-            self._compiled = None
-        filling = next((link.filling for link in changed if isinstance(link.filling, Filling)), None)
-        found = None if filling is None else filling.part(changed)
-        if found is None or _few(found, _FEWER):
-            reached = search(changed)
-            for link in reached:
-                link.filling = None
-            if any(link.tokens is not None for link in reached):
-                return None, reached
-            if _few(reached, _FEW):
-                return None if self.listened else Even(reached), reached
-            filling = Filling()
-            found = filling.part(dict.fromkeys(Order(changed).all()))
-            assert found is not None
-            found += [link for link in changed if not link.flows]
-        Flows.solved += len(found)
-        if Flows.solved > _MUCH and native("kernel", "solve"):
-            self._compiled = Compiled(self.listened)
-        return filling, found
-
-    def _move(self, moved: list[tuple[Flow, Link]], now: float) -> None:
-        """Let flows be held back by other links, at rates that nobody has yet; clocks show the present."""
-        lefts = [flow.left(now) for flow, _ in moved]
-        for (flow, owner), left in zip(moved, lefts, strict=True):
-            if flow.owner is not None:
-                flow.owner.count -= 1
-            self._hold(owner, flow, owner.clock + left)
-            flow.moved()
-
-    def _solve_plainly(self, reached: list[Link]) -> None:
-        """The same where links have token buckets, and where there is little to solve."""
-        flows = {flow: path for link in reached for flow, path in link.flows.items()}
-        for link in reached:
-            if link.tokens is not None:
-                self._read_tokens(link)
-        found = max_min(flows, {link: link.capacity for link in reached})
-        now = self.environment.now
-        self._move([(flow, owner) for flow, (_, owner) in found.items() if flow.owner is not owner], now)
-        loads, fastest = dict.fromkeys(reached, 0.0), dict.fromkeys(reached, 0.0)
-        for flow, (rate, owner) in found.items():
-            owner.rate, owner.bound = rate, 0.0
-            for link in flow.path:
-                loads[link] += rate
-                if rate > fastest[link]:
-                    fastest[link] = rate
-        unsaturated = {link: self._unsaturated(link, loads[link], fastest[link]) for link in reached}
-        for link in reached:
-            link.bottleneck = link.count == len(link.flows) and all(
-                unsaturated[crossed] for flow in link.flows for crossed in flow.path if crossed is not link
-            )
-            if not link.count:
-                self._rest(link)
-            self._plan(link, now)
-            if link.listeners:
-                _tell(link)
-
-    def _unsaturated(self, link: Link, load: float, fastest: float) -> bool:
-        """Whether a link holds nobody back, nor would if all who cross it had an equal share."""
-        if load > link.capacity * (1 + 1e-9):
-            raise SimulationError(f"{link.id.name} carries more than its capacity")
-        self._plan_tokens(link, load)
-        return not link.count and fastest * len(link.flows) <= link.sustained
-
-    def _read_tokens(self, link: Link, coming: Flow | None = None) -> None:
+    def read_tokens(self, link: Link, coming: Flow | None = None) -> None:
         """Bring a link's tokens, and with them what it can do, up to now; `coming`: a flow that is."""
         tokens = link.tokens
         assert tokens is not None
@@ -470,7 +331,7 @@ class Flows:
             tokens.begin(coming.altogether)
         link.capacity = tokens.bucket.line_rate if tokens.left > 0 else link.sustained
 
-    def _plan_tokens(self, link: Link, load: float) -> None:
+    def plan_tokens(self, link: Link, load: float) -> None:
         """See that the link slows down when its tokens, just read, are used up by that many bytes/s."""
         tokens = link.tokens
         if tokens is not None and tokens.left > 0 and load > link.sustained:
@@ -480,5 +341,5 @@ class Flows:
 
     def _empty(self, link: Link, tokens: Tokens, _: simpy.Event) -> None:
         if tokens.empty_at == self.environment.now:  # else the load has changed since
-            self._read_tokens(link)
+            self.read_tokens(link)
             self._solve_later((link,))

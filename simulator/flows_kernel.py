@@ -208,7 +208,7 @@ def plan(link: int, now: float, queue: Queue, whole: Ints, net: Net) -> None:
 
 @inlined
 def solve_later(flow: int, whole: Ints, net: Net) -> None:
-    """`Flows._solve_later`."""
+    """`Solving.later`."""
     shift, _, lw, _, _, ew, _ = net
     if not whole[CHANGED]:
         at_last(whole, SOLVES, LAST)
@@ -335,7 +335,7 @@ def look(link: int, now: float, net: Net) -> int:
 
 @compiled
 def solve(now: float, messages: int, queue: Queue, whole: Ints, net: Net) -> bool:
-    """`Flows._solve`; False: a link carries more than it can. messages: how many may be told; 0: none."""
+    """`Solving._solve`; False: a link carries more than it can. messages: how many may be told; 0: none."""
     shift, lr, lw, fr, fw, ew, _ = net
     n = search(lw[CHANGES, : whole[CHANGED]], shift, lw, fw, ew)
     for link in lw[CHANGES, : whole[CHANGED]]:

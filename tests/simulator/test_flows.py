@@ -139,9 +139,9 @@ def bits(
 ) -> tuple[dict[int, float], list[list[float]]]:
     """What happens if parts with fewer flows a link are solved plainly, the first apart all by the kernel."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lockstep.simulator.flows._FEW", few)
-        patch.setattr("lockstep.simulator.flows._FEWER", 0 if isinstance(few, InTurn) else few)
-        patch.setattr("lockstep.simulator.flows._MUCH", 0 if compiled else inf)
+        patch.setattr("lockstep.simulator.solving._FEW", few)
+        patch.setattr("lockstep.simulator.solving._FEWER", 0 if isinstance(few, InTurn) else few)
+        patch.setattr("lockstep.simulator.solving._MUCH", 0 if compiled else inf)
         found = fast(load)
     return found.ends, found.carried
 
@@ -255,7 +255,7 @@ def test_a_solution_that_goes_on_from_the_last_has_the_bits_of_a_new_one(load: L
 def test_the_kernel_has_the_same_bits(load: Load) -> None:
     """Compiled where numba is installed, else as Python."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lockstep.simulator.flows.native", lambda *_: True)
+        patch.setattr("lockstep.simulator.solving.native", lambda *_: True)
         assert bits(load, 0, compiled=True) == bits(load, inf)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from lockstep.job.plan import Plan
-from lockstep.simulator import flows, jit, lent, native, rings
+from lockstep.simulator import jit, lent, native, rings, solving
 from lockstep.simulator.engine import Simulation
 from tests.support.scenarios import scenario
 
@@ -39,8 +39,8 @@ def without_a_compiler(monkeypatch: pytest.MonkeyPatch, anew: None) -> None:
 
 def solver(monkeypatch: pytest.MonkeyPatch, strategy: str) -> object:
     """What solves in the end where much is to be solved, and at once."""
-    monkeypatch.setattr(flows, "_MUCH", 0)
-    monkeypatch.setattr(flows, "_FEW", 0)
+    monkeypatch.setattr(solving, "_MUCH", 0)
+    monkeypatch.setattr(solving, "_FEW", 0)
     monkeypatch.setattr(rings, "_MANY", 0)
     config = scenario(
         cluster__workers=6,
@@ -53,7 +53,7 @@ def solver(monkeypatch: pytest.MonkeyPatch, strategy: str) -> object:
     )
     simulation = Simulation(Plan.of(config))
     simulation.run()
-    return simulation.network.flows._compiled
+    return simulation.network.flows._solving.compiled
 
 
 @pytest.mark.usefixtures("without_numba")

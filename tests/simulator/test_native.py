@@ -74,9 +74,9 @@ import sys
 import pandas as pd
 from lockstep import scenarios
 from lockstep.job.plan import Plan
-from lockstep.simulator import flows, loop
+from lockstep.simulator import loop, solving
 from lockstep.simulator.engine import Simulation
-flows._MUCH = flows._FEW = loop._MANY = 0
+solving._MUCH = solving._FEW = loop._MANY = 0
 changed = scenarios.changing(scenarios.load("sizes-only")).changed
 two_level = {"strategy.name": "all-reduce", "strategy.algorithm": "two-level"}
 for strategy in {"strategy.name": "asynchronous"}, two_level:

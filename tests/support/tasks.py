@@ -4,6 +4,12 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+import lockstep
+from lockstep.scenarios.loading import made
+
+MINE = {"task": "my_task:digits", "batch_size": 32}
+SHIPPED = {"dataset": "digits", "model": "mlp", "batch_size": 32}
+"""The workload of `DIGITS`, and the shipped one of equal content."""
 TIED = """
 class Tied(nn.Module):
     def __init__(self):
@@ -85,3 +91,8 @@ def document(**changes: Any) -> dict[str, Any]:
         "stop": {"steps": 4},
         **changes,
     }
+
+
+def simulated(workload: dict[str, Any], **changes: Any) -> lockstep.Result:
+    """A run of `document` with a workload."""
+    return lockstep.simulate(made(document(workload=workload, **changes)))
