@@ -287,7 +287,7 @@ def running(
     count = recorded.counting(stopping.count) if recorded else stopping.count
     ending = Ending(plan, count, partial(say, port.store), life.versions(plan))
     epoch = learner.epoch(port.replica) if learner and rank in plan.workers else plan.epoch(rank)
-    arithmetic = OnTensors(port.initial)
+    arithmetic = OnTensors(port.initial, port.transport.room)
     port.node = Node(plan, rank, recorded or port, Recorder(), ending, arithmetic, snapshots, epoch, life)
     port.hear = port.take_in = recorded.taking_in(port.node.take_in) if recorded else port.node.take_in
     return port.node

@@ -1,9 +1,9 @@
 """Messages between processes, over ZeroMQ.
 
 Every process binds one PULL socket, its inbox, and connects a PUSH socket to each peer it sends to: from one
-process to another, messages are one stream, keep their order, and are numbered; if either
-begins anew, so does the stream. Large bodies are copied once where both ends are on one host (bodies.py), and
-else neither copied nor changed on the way. What is in front of a body is a line of JSON. Why ZeroMQ:
+process to another, messages are one stream, keep their order, and are numbered; if either begins anew, so
+does the stream. Large bodies are copied once at most where both ends are on one host (bodies.py), and else
+neither copied nor changed on the way. What is in front of a body is a line of JSON. Why ZeroMQ:
 docs/design.md; who can connect: sockets.py.
 """
 
@@ -21,7 +21,7 @@ import numpy as np
 import torch
 import zmq
 
-from lockstep.executor.bodies import Borrowed, Lent
+from lockstep.executor.bodies import HEADER, Borrowed, Lent
 from lockstep.executor.device_bodies import DeviceBodies
 from lockstep.executor.devices import to_host
 from lockstep.executor.sockets import Doors, Place
@@ -159,6 +159,13 @@ class Transport:
             peer.send(line, zmq.SNDMORE)
             return Sent(peer.send(whole.data, copy=False, track=True))
 
+    def room(self, vector: torch.Tensor) -> torch.Tensor | None:
+        """Memory for another like it, from which it can be sent without a copy; None: it lies anywhere."""
+        if self._lent is None or vector.device.type != "cpu" or vector.nbytes < _COPY_BELOW:
+            return None
+        found = self._lent.room(vector.nbytes)
+        return None if found is None else torch.frombuffer(found, dtype=vector.dtype)
+
     def connection(self, to: int) -> int:
         """Which connection to another process there is now: how often both have begun anew; −1: none."""
         return _NOWHERE if to in self._gone else self.life + self.lives[to]
@@ -235,13 +242,13 @@ class Transport:
         if not where:
             return self.inbox.recv(copy=False).buffer if self.inbox.rcvmore else b""
         match _read(where.decode())[0]:
-            case [int(process), int(file), int(piece)]:
+            case [int(process), int(file), int(piece), int(byte)] if 0 <= byte < HEADER:
                 with suppress(FileNotFoundError):
-                    return self._borrowed.body(sender, (process, file, piece), nbytes)
+                    return self._borrowed.body(sender, (process, file, piece, byte), nbytes)
                 return None
-            case [[int(process), int(file), int(piece)], [*handle]] if self.on_devices is not None:
+            case [[int(process), int(file), int(piece), 0], [*handle]] if self.on_devices is not None:
                 with suppress(FileNotFoundError):
-                    token = process, file, piece
+                    token = process, file, piece, 0
                     return self.on_devices.body(self._borrowed, sender, token, handle, nbytes)
                 return None
         raise ValueError(f"a body at {where!r}")

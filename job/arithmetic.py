@@ -22,6 +22,7 @@ class Arithmetic(Protocol):
 
     def vector(self, values: Sequence[float]) -> Any: ...  # noqa: D102
     def concatenate(self, parts: Sequence[Any]) -> Any: ...  # noqa: D102
+    def add(self, vector: Any, other: Any) -> Any: ...  # noqa: D102
     def add_parts(self, vector: Any, slices: Sequence[slice], parts: Sequence[Any]) -> Any: ...  # noqa: D102
 
     def blank(self, nbytes: int) -> Any:
@@ -37,7 +38,8 @@ class Arithmetic(Protocol):
 class OnTensors:
     """Of torch, of the type and on the device of the `initial` parameters, shape (n,)."""
 
-    def __init__(self, initial: Any) -> None:
+    def __init__(self, initial: Any, room: Callable[[Any], Any] = lambda vector: None) -> None:
+        """room: where a sum with a vector is to be written; None: anywhere."""
         import torch
 
         from lockstep.workloads import codecs
@@ -45,13 +47,17 @@ class OnTensors:
 
         self.initial, self.itemsize = initial, initial.itemsize
         self.finish = partial(finished, initial) if accelerated(initial.device) else None
-        self._torch, self._codecs = torch, codecs
+        self._torch, self._codecs, self._room = torch, codecs, room
 
     def vector(self, values: Sequence[float]) -> Any:  # noqa: D102
         return self.initial.new_tensor(values)
 
     def concatenate(self, parts: Sequence[Any]) -> Any:  # noqa: D102
         return parts[0] if len(parts) == 1 else self._torch.cat(list(parts))
+
+    def add(self, vector: Any, other: Any) -> Any:  # noqa: D102
+        part = multiple(other)
+        return self._torch.add(vector, part.vector, alpha=part.factor, out=self._room(vector))
 
     def add_parts(self, vector: Any, slices: Sequence[slice], parts: Sequence[Any]) -> Any:
         """Sums are made where they are to be: one pass over the memory, rounded once."""
@@ -83,6 +89,9 @@ class OnSizes:
 
     def concatenate(self, parts: Sequence[Any]) -> Any:  # noqa: D102
         return parts[0] if len(parts) == 1 else concatenate(list(parts))
+
+    def add(self, vector: Any, other: Any) -> Any:  # noqa: D102
+        return vector + other
 
     def add_parts(self, vector: Any, slices: Sequence[slice], parts: Sequence[Any]) -> Any:  # noqa: D102
         return self.concatenate([vector[place] + part for place, part in zip(slices, parts, strict=True)])

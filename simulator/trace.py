@@ -133,7 +133,8 @@ class _Node:
         self.shards, self.shard = real.shards, real.shard
         self.arithmetic = arithmetic = real.arithmetic
         self.vector = arithmetic.vector
-        self.concatenate, self.add_parts = arithmetic.concatenate, arithmetic.add_parts
+        self.concatenate, self.add = arithmetic.concatenate, arithmetic.add
+        self.add_parts = arithmetic.add_parts
         self.loss = nan
         self._operations: list[Operation] = []
         self._most = 0

@@ -178,7 +178,7 @@ class _Share:
         """Step by the mean of everyone's gradients: the new parameters."""
         node, own = self.node, self.parts[unit]
         step, self.states[unit] = await own_step(node, self.optimizer, mean, self.states[unit], own)
-        self.parts[unit] = node.add_parts(own, [slice(0, len(own))], [step])
+        self.parts[unit] = node.add(own, step)
         return self.parts[unit]
 
     async def updated(self) -> None:

@@ -224,6 +224,10 @@ class Node(Protocol):
         """Join vectors end to end."""
         ...
 
+    def add(self, vector: Vector, other: Any) -> Vector:
+        """`vector` plus another, or a multiple of one: where it can be sent from as it is."""
+        ...
+
     def add_parts(self, vector: Vector, slices: Sequence[slice], parts: Sequence[Any]) -> Vector:
         """`vector` plus another, or a multiple of one, at each of the slices it is cut into, in order."""
         ...

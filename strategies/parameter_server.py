@@ -322,7 +322,7 @@ class Shard:
             if self.rule.correction is not None:
                 updates = [self._corrected(push, body) for push, body in zip(pushes, bodies, strict=True)]
             step, self.state = stepped(self.rule, updates, bodies, weights, over, self.state, self.parameters)
-            return self.parameters + step  # type: ignore[no-any-return]
+            return self.node.add(self.parameters, step)
 
         kind = len(pushes), weights is not None
         if kind not in self.passes:

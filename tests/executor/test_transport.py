@@ -124,7 +124,7 @@ def test_a_body_that_is_gone_with_its_sender_is_lost_with_what_comes_after_it(
 ) -> None:
     dead = subprocess.Popen(["true"])
     dead.wait()
-    monkeypatch.setattr(transports[0]._lent, "lend", lambda to, data: (dead.pid, 3, 0))
+    monkeypatch.setattr(transports[0]._lent, "lend", lambda to, data: (dead.pid, 3, 0, 0))
     transports[0].send(1, HEADER, torch.ones(100_000))
     assert transports[1].receive(5) is None
     assert transports[1].taken[0] == 1

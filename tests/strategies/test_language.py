@@ -84,7 +84,7 @@ def test_ctrl_c_is_nobody_s_failure(registered) -> None:
 
 def test_a_link_is_never_above_its_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
     too_fast = lambda paths, capacity: {flow: (1e12, path[0]) for flow, path in paths.items()}  # noqa: E731
-    monkeypatch.setattr("lockstep.simulator.flows.max_min", too_fast)
+    monkeypatch.setattr("lockstep.simulator.solving.max_min", too_fast)
     monkeypatch.setattr(Even, "solve", lambda links, order: None)
     with pytest.raises(SimulationError, match="carries more than its capacity"):
         lockstep.simulate(scenario(cluster__network={"bandwidth": "1 MB/s"}))
