@@ -41,7 +41,7 @@ def shares(records: "Columns | pd.DataFrame", workers: int, begin: float, finish
     collectives = values(records, "collective", ["node", "start", "end", "version"])
     work, memory = values(records, "work", spans), values(records, "memory", spans)
     numbers, place = np.unique(collectives["version"], return_inverse=True)
-    entered = by_rank.most(place, collectives["start"], np.full(len(numbers), -np.inf))
+    entered = by_rank.largest(place, collectives["start"], np.full(len(numbers), -np.inf))
     all_spans = (
         [(gradients["node"], gradients["start"], gradients["end"])],
         [(work["node"], work["start"], work["end"])],
@@ -132,7 +132,7 @@ def covered(spans: Sequence[Spans], workers: int, begin: float, finish: float) -
 def _by_workers(
     spans: Sequence[Sequence[Spans]], workers: int, begin: float, finish: float
 ) -> Iterator[tuple[slice, list[list[Spans]]]]:
-    """Some workers at a time, since of all together there would be millions of spans, and theirs.
+    """Some workers at a time, and their spans: of all together there would be millions.
 
     Spans, lists of them, are cut to what is between `begin` and `finish`, and their workers are counted from
     the first of these; those of servers, those with a NaN and empty ones are left out.
@@ -144,7 +144,9 @@ def _by_workers(
     for part, its in enumerate(map(slice, bounds, bounds[1:])):
         found = list[list[Spans]]()
         for some, places in zip(spans, where, strict=True):
-            rows: list[Any] = [np.flatnonzero(each == part) for each in places] or [...] * len(some)
+            rows: list[Any] = [...] * len(some)  # all
+            if parts > 1:
+                rows = [np.flatnonzero(each == part) for each in places]
             cut = [_cut(each, its, begin, finish, here) for each, here in zip(some, rows, strict=True)]
             found.append([each for each in cut if len(each[0])])
         yield its, found

@@ -126,10 +126,9 @@ def _applied(result: Result, updates: Updates) -> tuple[int, int]:
     node, peer, version, batches = (updates[name] for name in ("node", "peer", "version", "batches"))
     owners = np.array(plan.owners.ranks)
     size = max(owners.max(), node.max(initial=0)) + 1
-    latest = by_rank.most(node, version, np.full(size, -1))
+    latest = by_rank.largest(node, version, np.full(size, -1))
     applied: list[dict[int, int]] = []
     for group in plan.groups:  # applied when the last slice has it
-        # applied when the last shard has it, wherever there is a copy of that
         ranks = np.array(group.owners.ranks)
         numbers, shards = np.unique([plan.roles[rank].shard for rank in ranks.tolist()], return_inverse=True)
         shard_of = np.full(size, -1)
@@ -137,6 +136,7 @@ def _applied(result: Result, updates: Updates) -> tuple[int, int]:
         shard = shard_of[node]
         its = np.flatnonzero(shard >= 0)
         workers, row = by_rank.present(peer[its])
+        # applied when the last shard has it, wherever there is a copy of that
         of_shards = np.bincount(row * len(numbers) + shard[its], batches[its], len(workers) * len(numbers))
         total = of_shards.reshape(-1, len(numbers)).min(axis=1)
         replicas = [plan.replica(worker) for worker in workers.tolist()]
@@ -149,11 +149,7 @@ def staleness(values: np.ndarray) -> dict[str, Any]:
     """Mean, quantiles and histogram of the staleness of applied gradients, or merged models (versions)."""
     if not len(values):
         return {"mean": None, "p50": None, "p99": None, "max": None, "histogram": {}}
-    fewest = int(values.min())
-    counts = np.bincount(values - fewest)
-    distinct = np.flatnonzero(counts)
-    counts = counts[distinct]
-    distinct += fewest
+    distinct, counts = _counted(values)
     until = np.cumsum(counts)
     p50, p99 = distinct[np.searchsorted(until, np.ceil(until[-1] * np.array([0.5, 0.99])))].tolist()
     return {
@@ -163,6 +159,16 @@ def staleness(values: np.ndarray) -> dict[str, Any]:
         "max": int(values.max()),
         "histogram": {str(v): count for v, count in zip(distinct.tolist(), counts.tolist(), strict=True)},
     }
+
+
+def _counted(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct ones of whole numbers, ascending, and how often each is there."""
+    least, most = int(values.min()), int(values.max())
+    if most - least > 4 * len(values):  # to count them takes memory for all that lie between
+        return np.unique(values, return_counts=True)
+    counts = np.bincount(values - least)
+    there = np.flatnonzero(counts)
+    return there + least, counts[there]
 
 
 def of_models(batches: np.ndarray) -> np.ndarray:
@@ -219,7 +225,7 @@ def _idle(result: Result) -> list[str]:
     steps = result.scenario.stop.steps
     gradients = values(given(result, "records"), "gradient", ["node", "end"])
     made = np.bincount(gradients["node"])
-    ends = by_rank.most(gradients["node"], gradients["end"], np.full(len(made), -np.inf))
+    ends = by_rank.largest(gradients["node"], gradients["end"], np.full(len(made), -np.inf))
     last = ends[made > 0] - result.span[0]
     if steps is None or len(last) < 2 or median(last) >= 0.75 * last.max():
         return []

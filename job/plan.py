@@ -123,7 +123,10 @@ class Plan:
         )
 
     def seeded(self, scenario: Scenario) -> "Plan":
-        """The job of a scenario that is its own but for the seed: nothing else here depends on that."""
+        """The job of a scenario that is its own but for the seed, of which no field depends.
+
+        What is cached may, and is made anew.
+        """
         return replace(self, scenario=scenario)
 
     def group(self, rank: int) -> DataGroup:

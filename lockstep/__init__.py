@@ -159,12 +159,9 @@ def simulate(scenario: "Scenario", progress: Progress | None = None) -> "Result"
     It does not ask before long runs, as the command does. ScenarioError is also raised where
     memory has no room for the model, the data set, or the records of all that happens.
     """
-    from lockstep import work
-    from lockstep.simulator.engine import simulate
+    from lockstep.simulating import simulate
 
-    plan = check(scenario)
-    work.require_room(plan)
-    return simulate(plan, progress)
+    return simulate(check(scenario), progress)
 
 
 def why(scenario: "Scenario", progress: Progress | None = None) -> "list[Gain]":

@@ -1,4 +1,4 @@
-"""Events and flows of flows.py over flat arrays: plain Python that numba compiles (asynchronous_kernel.py).
+"""Events and flows of flows.py and solving.py over flat arrays: what numba compiles (asynchronous_kernel.py).
 
 Events are scheduled in the order, and sums added as, in events.py and flows.py, for the same bits. Flows and
 links are numbers; a flow has that of the connection which it is on. `net` is all that is known of them: how
@@ -134,7 +134,7 @@ def take(queue: Heap, whole: Ints) -> int:
 
 @inlined
 def hold(link: int, flow: int, at: float, whole: Ints, net: Net) -> None:
-    """Let a flow share a link's clock until it reads `at`: `Flows._hold`."""
+    """Let a flow share a link's clock until it reads `at`: `Flows.hold`."""
     _, _, lw, fr, _, _, held = net
     fr[DUE, flow] = at
     whole[HELD] += 1
@@ -185,7 +185,7 @@ def tell_all(link: int, whole: Ints, net: Net) -> None:
 
 @inlined
 def wake(link: int, now: float, queue: Queue, whole: Ints, net: Net) -> None:
-    """Look at a link when its clock will say that the first of its flows is done: `Flows._wake`."""
+    """Look at a link when its clock will say that the first of its flows is done: `Flows.wake`."""
     _, lr, lw, _, _, _, (dues, _, _) = net
     left = dues[lw[BASE, link]] - lr[CLOCK, link]
     at = now + left / lr[RATE, link] if left > 0 else now
@@ -196,7 +196,7 @@ def wake(link: int, now: float, queue: Queue, whole: Ints, net: Net) -> None:
 
 @compiled
 def plan(link: int, now: float, queue: Queue, whole: Ints, net: Net) -> None:
-    """`Flows._plan`."""
+    """`Flows.plan`."""
     _, lr, lw, _, _, _, _ = net
     while lw[LENGTH, link] and not counts(link, net):
         drop(link, net)

@@ -75,8 +75,9 @@ class Rounds:
         All that have come of this round and of earlier ones, in the order of rounds, and then of ranks.
         """
         await self.look()
-        while any(self.awaits(*one) for one in due):
-            await self._hear()
+        for one in due:  # what is not awaited any more never is again
+            while self.awaits(*one):
+                await self._hear()
         taken = sorted(one for one in self._came if one[0] < self._next)
         return [self._came.pop(one) for one in taken]
 

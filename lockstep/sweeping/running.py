@@ -62,21 +62,17 @@ def make(
 
 
 def simulated(scenario: Scenario, progress: Progress | None = None) -> lockstep.Result:
-    """As `lockstep.simulate`; if only the seed is another than before, the job is not made and checked again.
-
-    The runs of a point share what else is in their scenarios, so that this is seen at once.
-    """
-    from lockstep import work
-    from lockstep.simulator.engine import simulate
+    """As `lockstep.simulate`; a job that differs from the last one in the seed only is not checked again."""
+    from lockstep.simulating import simulate
 
     plan = next((job for job in _jobs if _only_the_seed_differs(job.scenario, scenario)), None)
     plan = lockstep.check(scenario) if plan is None else plan.seeded(scenario)
-    _jobs[:] = [plan]
-    work.require_room(plan)
+    _jobs[:] = [plan.seeded(scenario)]  # without what a run caches in it
     return simulate(plan, progress)
 
 
 def _only_the_seed_differs(one: Scenario, other: Scenario) -> bool:
+    """As of the runs of a point, which have their sections in common, here and in one call to elsewhere."""
     return all(value is getattr(other, name) for name, value in one if name != "seed")
 
 

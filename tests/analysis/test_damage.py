@@ -10,6 +10,7 @@ import lockstep
 from lockstep.analysis.saved import load
 from lockstep.recommendation.ranking import in_step
 from lockstep.scenarios import ScenarioError
+from lockstep.sweeping import running
 from lockstep.sweeping.store import opened
 from tests.support.command_line import Lockstep, fine
 from tests.support.scenarios import SIZES
@@ -111,7 +112,7 @@ def test_a_report_of_a_sweep_of_which_all_runs_failed(
     def failing(*_: object) -> None:
         raise RuntimeError("out of <memory>")
 
-    monkeypatch.setattr(lockstep, "simulate", failing)
+    monkeypatch.setattr(running, "simulated", failing)
     out = tmp_path / "out"
     assert command("sweep", sizes_only, "--jobs", 1, "--out", out).status == 3
     fine(command("report", out))

@@ -146,7 +146,8 @@ def test_staleness_of_nothing_is_null() -> None:
 
 
 def test_a_huge_staleness_costs_no_memory() -> None:
-    assert staleness(np.array([10**12]))["histogram"] == {str(10**12): 1}
+    assert staleness(np.array([0, 10**12]))["histogram"] == {"0": 1, str(10**12): 1}
+    assert staleness(np.array([-1, 2**31 - 1], np.int32))["max"] == 2**31 - 1
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=200))

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.analysis.order import order_of
+from lockstep.analysis.order import in_order, order_of
 
 VALUES = st.sampled_from([0.0, 1.0, np.inf])  # the end of a failure that nobody comes back from is infinite
 
@@ -15,5 +15,6 @@ VALUES = st.sampled_from([0.0, 1.0, np.inf])  # the end of a failure that nobody
 def test_it_is_that_of_tuples(rows: list[tuple[float, float, int]]) -> None:
     columns = [np.array(column) for column in zip(*rows, strict=True)] or [np.zeros(0)]
     assert [rows[place] for place in order_of(columns)] == sorted(rows)
+    assert in_order(columns) == (rows == sorted(rows))
     with patch("lockstep.analysis.order.AT_ONCE", 2):  # some rows after the others
         assert [rows[place] for place in order_of(columns)] == sorted(rows)

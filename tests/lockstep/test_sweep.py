@@ -203,11 +203,20 @@ def test_who_learns_more_than_the_fastest_is_named(
     assert ("It learns less in these runs: its held-out loss is 0.6 ± 0.05, that of point 1" in shown) == said
 
 
+EMBEDDING = "{problem: embedding, dimension: 80, width: 2, batch_size: 4}"
+
+
+@pytest.mark.parametrize("learns", [False, True])
 def test_the_runs_of_a_point_are_one_job_with_several_seeds(
-    swept: Path, monkeypatch: pytest.MonkeyPatch
+    learns: bool, swept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also where which rows of the parameters are sent is drawn."""
     checked, check = [], lockstep.check
-    todo = plan(swept, ["cluster.compute.time={distribution: gamma, mean: 10 ms, cv: 0.3}"])
+    changes = ["cluster.compute.time={distribution: gamma, mean: 10 ms, cv: 0.3}"]
+    if learns:
+        both = "{strategy.name: [synchronous, asynchronous], cluster.workers: [2, 3], seeds: 2}"
+        changes += [f"workload={EMBEDDING}", "strategy.codec=rows", f"sweep={both}"]
+    todo = plan(swept, changes)
     alone = [row(lockstep.simulate(run.scenario)) for run in todo.runs]
 
     def counting(scenario: lockstep.Scenario) -> Any:
@@ -215,11 +224,10 @@ def test_the_runs_of_a_point_are_one_job_with_several_seeds(
         return check(scenario)
 
     monkeypatch.setattr(lockstep, "check", counting)
-    found = sweep(todo).table
+    found = sweep(todo).table.to_dict("records")
     assert len(checked) == 4
-    assert found["seed"].tolist() == [each["seed"] for each in alone]
-    assert found["duration_s"].tolist() == [each["duration_s"] for each in alone]
-    assert len({*found["duration_s"]}) == ROWS
+    assert [{**each, **its} for each, its in zip(found, alone, strict=True)] == found
+    assert len({each["duration_s"] for each in found}) == ROWS
 
 
 def test_real_runs_one_at_a_time(sizes_only: Path, monkeypatch: pytest.MonkeyPatch) -> None:
