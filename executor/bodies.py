@@ -13,7 +13,9 @@ the same piece. It is used again when neither they nor its maker have a vector l
 
 import mmap
 import os
+import resource
 import weakref
+from contextlib import suppress
 from itertools import count
 from threading import Lock
 from typing import Any, NamedTuple
@@ -21,13 +23,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 HEADER = 64  # bytes before the body: to whom it is lent, on a cache line of their own
-_OWN = 0  # of these bytes that of the maker; receivers have others
-_MOST = 256  # pieces of a process, each with a file descriptor; what comes on top of them is sent
+_OWN = 0  # of these bytes that of the maker, or of the only receiver of a copy; other receivers have others
+_MOST = 256  # pieces of a process, each with two file descriptors; what comes on top of them is sent
+_MADE = _MOST // 2  # of these, in which vectors may be made: they can stay for long
 _LENT, _FREE = 1, 0
 _NAME = "lockstep-body"
 
 Where = tuple[int, int, int, int]
 """A process, its file descriptor, which of its pieces that is (files are used again), and whose byte."""
+
+
+def allow_descriptors() -> None:
+    """Let this process open as many files as it may: of all pieces of all it hears of it has two each."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # some systems have a limit that they do not tell
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 class _Piece(NamedTuple):
@@ -54,7 +64,8 @@ class Lent:
                 if len(piece.body) == nbytes and not any(piece.memory[:HEADER]):
                     break
             else:
-                if (another := self._another(nbytes)) is None:
+                more = len(self._made) + len(self._retired) < _MADE
+                if not more or (another := self._another(nbytes)) is None:
                     return None
                 self._made[_place(another.body)] = piece = another
             piece.memory[_OWN] = _LENT
@@ -82,7 +93,12 @@ class Lent:
     def _another(self, nbytes: int) -> _Piece | None:
         self._close_retired()
         there = len(self._made) + len(self._retired) + sum(map(len, self._pieces.values()))
-        return None if there >= _MOST else _new(nbytes, next(self._numbers))
+        if there >= _MOST:
+            return None
+        try:
+            return _new(nbytes, next(self._numbers))
+        except OSError:  # no descriptor, or no memory
+            return None
 
     def forget(self, to: int) -> None:
         """A receiver is no more, or cut off: it may go on reading what it reads."""
@@ -117,7 +133,7 @@ class Borrowed:
     """The pieces of others that a process reads, by their sender."""
 
     def __init__(self) -> None:
-        self._mapped: dict[int, dict[tuple[int, ...], mmap.mmap]] = {}
+        self._mapped: dict[int, dict[tuple[int, int, int], mmap.mmap]] = {}
 
     def body(self, sender: int, where: Where, nbytes: int) -> Any:
         """A body as a buffer, whose piece is the sender's again when nothing refers to it any more.
@@ -125,13 +141,15 @@ class Borrowed:
         Raises ValueError if it has not so many bytes, FileNotFoundError if the sender is no more, or has
         given it up.
         """
-        its, (*piece, byte) = self._mapped.setdefault(sender, {}), where
-        memory = its.get(tuple(piece))
-        if memory is None or len(memory) < HEADER + nbytes:
-            memory = its[tuple(piece)] = _map(*piece)
+        its, piece = self._mapped.setdefault(sender, {}), where[:3]
+        memory = its.get(piece)
+        if memory is None:
+            for given_up in [each for each in its if not _there(*each)]:
+                del its[given_up]
+            memory = its[piece] = _map(*piece)
         if len(memory) < HEADER + nbytes:
             raise ValueError(f"{len(memory) - HEADER} bytes instead of {nbytes}")
-        return _until_gone(memory, nbytes, byte)
+        return _until_gone(memory, nbytes, where[3])
 
     def forget(self, sender: int) -> None:
         """A sender is no more."""
@@ -140,8 +158,12 @@ class Borrowed:
 
 def _new(nbytes: int, number: int) -> _Piece:
     file = os.memfd_create(f"{_NAME}-{number}")
-    os.ftruncate(file, HEADER + nbytes)
-    memory = mmap.mmap(file, 0)
+    try:
+        os.ftruncate(file, HEADER + nbytes)
+        memory = mmap.mmap(file, 0)
+    except OSError:
+        os.close(file)
+        raise
     return _Piece(file, number, memory, np.frombuffer(memory, np.uint8, nbytes, HEADER))
 
 
@@ -158,8 +180,13 @@ def _lent(piece: _Piece, byte: int) -> Where:
 def _until_gone(memory: mmap.mmap, nbytes: int, byte: int) -> np.ndarray:
     """The body in a piece; when nothing refers to it any more, that byte says so."""
     found = np.frombuffer(memory, np.uint8, nbytes, HEADER)
-    weakref.finalize(found, memory.__setitem__, byte, _FREE).atexit = False
+    weakref.finalize(found, _free, memory, byte, os.getpid()).atexit = False
     return found
+
+
+def _free(memory: mmap.mmap, byte: int, process: int) -> None:
+    if os.getpid() == process:  # a child that was forked has a copy of what lies there, not a share in it
+        memory[byte] = _FREE
 
 
 def _map(process: int, descriptor: int, number: int) -> mmap.mmap:
@@ -171,6 +198,15 @@ def _map(process: int, descriptor: int, number: int) -> mmap.mmap:
         return mmap.mmap(file, 0)
     finally:
         os.close(file)
+
+
+def _there(process: int, descriptor: int, number: int) -> bool:
+    """Whether its sender still has a piece."""
+    try:
+        _check(f"/proc/{process}/fd/{descriptor}", number)
+    except OSError:
+        return False
+    return True
 
 
 def _check(file: str, number: int) -> None:

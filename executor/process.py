@@ -22,6 +22,7 @@ from lockstep.analysis.records import Recorder
 from lockstep.executor import absence, checkpoint_file, native, signals, snapshot_file, sockets
 from lockstep.executor.anew import ANEW, Anew, await_others, begin_anew
 from lockstep.executor.barrier import barrier
+from lockstep.executor.bodies import allow_descriptors
 from lockstep.executor.core_time import CoreTime
 from lockstep.executor.cuts import cuts_links, held_up
 from lockstep.executor.device_bodies import agree
@@ -103,6 +104,7 @@ def participate(plan: Plan, rank: int, control: Control) -> None:
     store = control.store
     torch.set_num_threads(1)  # as in the simulator, so that the bits are the same
     keep_freed_memory()
+    allow_descriptors()
     scenario, size, workers, world = plan.scenario, plan.sizes, len(plan.workers), len(plan.roles)
     life = control.life
     if rank == 0 and not control.rejoins:

@@ -22,6 +22,7 @@ class Arithmetic(Protocol):
 
     def vector(self, values: Sequence[float]) -> Any: ...  # noqa: D102
     def concatenate(self, parts: Sequence[Any]) -> Any: ...  # noqa: D102
+    def to_send(self, vector: Any) -> Any: ...  # noqa: D102
     def add(self, vector: Any, other: Any) -> Any: ...  # noqa: D102
     def add_parts(self, vector: Any, slices: Sequence[slice], parts: Sequence[Any]) -> Any: ...  # noqa: D102
 
@@ -39,7 +40,7 @@ class OnTensors:
     """Of torch, of the type and on the device of the `initial` parameters, shape (n,)."""
 
     def __init__(self, initial: Any, room: Callable[[Any], Any] = lambda vector: None) -> None:
-        """room: where a sum with a vector is to be written; None: anywhere."""
+        """room: where another vector like one is to be written; None: anywhere."""
         import torch
 
         from lockstep.workloads import codecs
@@ -54,6 +55,10 @@ class OnTensors:
 
     def concatenate(self, parts: Sequence[Any]) -> Any:  # noqa: D102
         return parts[0] if len(parts) == 1 else self._torch.cat(list(parts))
+
+    def to_send(self, vector: Any) -> Any:  # noqa: D102
+        room = self._room(vector)
+        return vector if room is None else room.copy_(vector)
 
     def add(self, vector: Any, other: Any) -> Any:  # noqa: D102
         part = multiple(other)
@@ -89,6 +94,9 @@ class OnSizes:
 
     def concatenate(self, parts: Sequence[Any]) -> Any:  # noqa: D102
         return parts[0] if len(parts) == 1 else concatenate(list(parts))
+
+    def to_send(self, vector: Any) -> Any:  # noqa: D102
+        return vector
 
     def add(self, vector: Any, other: Any) -> Any:  # noqa: D102
         return vector + other

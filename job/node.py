@@ -39,7 +39,7 @@ class Node:
         *("rank", "index", "shard", "role", "workers", "parents", "children", "followers", "shards"),
         *("hosts", "_rng", "_seed"),
         *("step", "epoch", "budget", "loss", "memory", "stage", "micro_batches", "passes"),
-        *("concatenate", "add", "add_parts", "vector"),
+        *("concatenate", "to_send", "add", "add_parts", "vector"),
         *("port", "clock", "recorder", "ending", "snapshots", "arithmetic", "owner"),
         *("program_ended", "collectives", "computing", "mailbox", "interrupt", "busy", "met", "saved"),
         *("keep", "forget", "noted", "_every", "_write_s", "touching", "matrices"),
@@ -91,8 +91,8 @@ class Node:
             snapshots.last = self.saved.version, incarnation.start, self.saved.shown
         self.arithmetic = arithmetic
         self.vector = arithmetic.vector
-        self.concatenate, self.add = arithmetic.concatenate, arithmetic.add
-        self.add_parts = arithmetic.add_parts
+        self.concatenate, self.to_send = arithmetic.concatenate, arithmetic.to_send
+        self.add, self.add_parts = arithmetic.add, arithmetic.add_parts
         self.stage: Any = plan.stages.get(rank)
         self.micro_batches = plan.micro_batches
         self.passes = Passes(plan, rank) if self.stage is not None else None

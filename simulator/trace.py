@@ -133,8 +133,8 @@ class _Node:
         self.shards, self.shard = real.shards, real.shard
         self.arithmetic = arithmetic = real.arithmetic
         self.vector = arithmetic.vector
-        self.concatenate, self.add = arithmetic.concatenate, arithmetic.add
-        self.add_parts = arithmetic.add_parts
+        self.concatenate, self.to_send = arithmetic.concatenate, arithmetic.to_send
+        self.add, self.add_parts = arithmetic.add, arithmetic.add_parts
         self.loss = nan
         self._operations: list[Operation] = []
         self._most = 0

@@ -224,8 +224,12 @@ class Node(Protocol):
         """Join vectors end to end."""
         ...
 
+    def to_send(self, vector: Vector) -> Vector:
+        """The same vector, where it can be sent from, to as many as may be, without a copy."""
+        ...
+
     def add(self, vector: Vector, other: Any) -> Vector:
-        """`vector` plus another, or a multiple of one: where it can be sent from as it is."""
+        """`vector` plus another, or a multiple of one, where it can be sent from without a copy."""
         ...
 
     def add_parts(self, vector: Vector, slices: Sequence[slice], parts: Sequence[Any]) -> Vector:

@@ -301,6 +301,7 @@ class Shard:
         if node.saved is not None and part < len(node.saved.state):
             self.version, (self.parameters, state) = node.saved.version, node.saved.state[part]
             self.state = restored(state)
+        self.parameters = node.to_send(self.parameters)
         self.store = Store(node, place, self.parameters) if rule.codec.name == "rows" else None
         self.products = Products(node, place) if rule.codec.name == "outer" else None
         self.encoded: tuple[Any, ...] = ()  # the last: from what, to what, the body, what is held with it

@@ -41,10 +41,11 @@ class SharedShard:
         """What a copy has added, at its master; or the master's answer, at a copy."""
         body: Any = message.body
         if message.kind == "moved":
-            await self._change(lambda: self.shard.parameters + body, body.nbytes)
+            await self._change(lambda: self.node.add(self.shard.parameters, body), body.nbytes)
             self.node.send(message.sender, "reconciled", self.shard.parameters)
         else:
-            await self._change(lambda: body + (self.shard.parameters - self.known), 2 * body.nbytes)
+            shard = self.shard  # whose parameters may change until then
+            await self._change(lambda: self.node.add(body, shard.parameters - self.known), 2 * body.nbytes)
             self.known, self.asked = body, False
 
     async def _change(self, parameters: Any, nbytes: int) -> None:

@@ -44,18 +44,31 @@ def measured(loss: Loss, metrics: Mapping[str, Metric], module: nn.Module, batch
 
 
 def try_loss(loss: Loss, model: Callable[[], nn.Module], train: Samples, device: torch.device) -> None:
-    """Raise `ScenarioError` for a loss that is no mean; one that wants other batches is not asked.
+    """Raise `ScenarioError` for a loss that is no mean, or changes the model's parameters.
+
+    One that wants other batches is not asked.
 
     model: gives it in evaluation mode, with the buffers that it was made with.
     """
-    first, found = np.zeros(1, np.int64), list[float]()
+    first, found, changed = np.zeros(1, np.int64), list[float](), False
     with suppress(Exception), torch.no_grad():  # gradients will tell
         for times in (1, 2, 3, 1):
             batch, module = train.batch(first.repeat(times), lambda place: 0), model()
+            before = _state(module)
             with everything_seeded(0, device):
                 found.append(float(loss(module, batch)))
+            changed = changed or _state(module) != before
+    if changed:
+        problem = "the task's model or loss writes to the model's parameters, which only the strategy may do"
+        problem += f" (an nn.Embedding with max_norm does so, too){defined(loss)}"
+        raise ScenarioError(problem, key="workload.task")
     if len(found) == 4:
         require_mean(loss, *found)
+
+
+def _state(module: nn.Module) -> list[tuple[int, str]]:
+    """Of each parameter how often it was written to, and what its values come to, which may be nan."""
+    return [(each._version, float(each.sum(dtype=torch.float64)).hex()) for each in module.parameters()]
 
 
 def _summed(value: Any, samples: int) -> tuple[float, int]:

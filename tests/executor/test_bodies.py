@@ -1,6 +1,7 @@
 """Vectors that are made where others of the host read them: nothing is copied, and nothing overwritten."""
 
 import os
+import resource
 from collections import Counter
 from random import Random
 from typing import Any
@@ -101,6 +102,58 @@ def test_what_a_reader_that_is_gone_reads_is_not_used_again() -> None:
         made(lent, value + 3)
     assert (found == 1).all()
     assert (Borrowed().body(9, held, N) == 1).all()
+    lent.close()
+
+
+def test_who_is_left_keeps_no_memory_of_those_that_are_gone() -> None:
+    """With each receiver that is gone goes a piece, which the others have mapped."""
+    lent, reader = Lent(), Borrowed()
+    for value in range(1, 9):
+        vector = made(lent, value)
+        held = reader.body(9, lend(lent, 0, vector), N)
+        lend(lent, value, vector)
+        lent.forget(value)
+        assert (held == value).all()
+        del held
+    assert len(reader._mapped[9]) <= 2
+    lent.close()
+
+
+def test_without_descriptors_there_is_no_room() -> None:
+    lent, (before, most) = Lent(), resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 4, most))
+    try:
+        held = [lent.room(N) for _ in range(8)]
+        assert held[0] is not None
+        assert held[-1] is None
+        assert lent.lend(0, np.zeros(N, np.uint8)) is None
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
+    assert lent.room(N) is not None
+    lent.close()
+
+
+def test_a_child_that_drops_it_frees_nothing() -> None:
+    lent = Lent()
+    vector = made(lent, 1)
+    found = Borrowed().body(9, lend(lent, 0, vector), N)
+    if (child := os.fork()) == 0:
+        del found, vector
+        os._exit(0)
+    os.waitpid(child, 0)
+    (piece,) = lent._made.values()
+    assert list(piece.memory[:2]) == [1, 1]
+    assert found[0] == 1
+    lent.close()
+
+
+def test_vectors_that_stay_leave_room_for_what_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "_MADE", 2)
+    lent = Lent()
+    held = [made(lent, 1), made(lent, 2)]
+    assert lent.room(N) is None
+    assert lent.lend(0, np.zeros(N, np.uint8)) is not None
+    assert len(held) == len(lent._made)
     lent.close()
 
 

@@ -22,7 +22,9 @@ import zmq
 from lockstep.executor import bodies, process, signals
 from lockstep.executor.sockets import Place
 from lockstep.executor.transport import Sent, Transport
+from lockstep.job.arithmetic import OnTensors
 from lockstep.job.plan import Plan
+from lockstep.strategies.multiple import Multiple
 from tests.support.commands import HANGS
 from tests.support.nodes import at_once
 from tests.support.scenarios import scenario
@@ -75,7 +77,7 @@ def sent(transports: list[Transport], value: float, length: int = 100_000) -> to
 
 def pieces(transport: Transport) -> int:
     assert transport._lent is not None
-    return len(transport._lent._pieces[1])
+    return len(transport._lent._pieces.get(1, []))
 
 
 def test_memory_of_a_body_that_nobody_holds_any_more_is_used_again(transports: list[Transport]) -> None:
@@ -84,6 +86,26 @@ def test_memory_of_a_body_that_nobody_holds_any_more_is_used_again(transports: l
         assert part.tolist() == [value, value]
         del part
     assert pieces(transports[0]) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_a_sum_that_is_made_to_be_sent_is_not_copied(
+    transports: list[Transport], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = OnTensors(torch.zeros(100_000, dtype=dtype), transports[0].room)
+    one, other = torch.rand(100_000).to(dtype), torch.rand(100_000).to(dtype)
+    total = there.add(there.to_send(one), Multiple(-0.3, other))
+    assert torch.equal(total, one + Multiple(-0.3, other))
+    for each in transports:
+        monkeypatch.setattr(each, "dtype", dtype)
+    transports[0].send(1, HEADER, total)
+    _, arrived = transports[1].receive(5) or pytest.fail("nothing came")
+    assert arrived is not None
+    assert torch.equal(arrived, total)
+    total[5] = 8
+    assert arrived[5] == 8
+    assert pieces(transports[0]) == 0
+    assert transports[0].room(one[:100]) is None  # little is cheaper to copy
 
 
 def test_bodies_that_are_held_keep_their_values(transports: list[Transport]) -> None:

@@ -25,6 +25,7 @@ class Server(SimpleNamespace):
     def __init__(self, messages: Sequence[Message]) -> None:
         super().__init__(children=[0, 1], shards=[(slice(0, 3),)], shard=0, saved=None, seen=[], answers=[])
         self.messages, self.concatenate, self.add = [*messages], torch.cat, torch.add
+        self.to_send = lambda vector: vector
 
     def initial_parameters(self) -> torch.Tensor:
         return torch.zeros(3)

@@ -93,7 +93,7 @@ def test_nothing_that_a_copy_adds_is_lost(period: int, happens: list[tuple[int, 
             wires.setdefault((rank, to), []).append(Message(kind, rank, body))
 
         shard = SimpleNamespace(parameters=np.zeros(1), version=1)
-        node = SimpleNamespace(parents=(0,)[:rank], apply=apply, updated=told, send=send)
+        node = SimpleNamespace(parents=(0,)[:rank], apply=apply, updated=told, send=send, add=np.add)
         return shard, SharedShard(node, shard, period)  # type: ignore[arg-type]
 
     servers, made = [server(rank) for rank in range(3)], [0, 0, 0]

@@ -42,6 +42,11 @@ class Endless(Dataset):
     def __getitem__(self, index):
         return torch.zeros(2), 0
 """
+WHOLE = """
+class Whole(nn.Module):
+    def forward(self, x):
+        return x[:, 0].long().clamp(0, 8)
+"""
 MISTAKES = {
     "no module": ("", {"task": "none:f"}, "there is no module none"),
     "no function": (task(), {"task": "my_task:g"}, "there is no function g in .*my_task.py"),
@@ -66,6 +71,20 @@ MISTAKES = {
         task(loss="lambda m, b: nn.functional.cross_entropy(m(b[0]), b[1], reduction='none')"),
         {},
         r"must return a scalar, the mean .*, not a tensor of shape \(8,\) \(.*my_task.py, line 1[0-9]\)",
+    ),
+    "parameters that the loss clamps": (
+        task(loss="lambda m, b: (m.weight.data.clamp_(-1e-3, 1e-3), m(b[0]).square().mean())[1]"),
+        {},
+        r"writes to the model's parameters, which only the strategy may do .*my_task.py, line 1[0-9]\)",
+    ),
+    "parameters that the model scales": (
+        task(
+            "nn.Sequential(Whole(), nn.Embedding(9, 2, max_norm=1e-3))",
+            more=WHOLE,
+            loss="lambda m, b: m(b[0]).square().mean()",
+        ),
+        {},
+        "an nn.Embedding with max_norm does so",
     ),
     "no tensor": (
         task(loss="lambda model, batch: 0.5"),
