@@ -15,6 +15,7 @@ from lockstep.analysis.student import half_width_of
 from lockstep.calibration.estimates import Estimates, line, resampled
 from lockstep.calibration.process import alone, timed
 from lockstep.executor.devices import Wanted, own, settle
+from lockstep.job.arithmetic import OnTensors
 from lockstep.loopback import no_slope
 from lockstep.strategies import Message
 from lockstep.strategies import corrections as known
@@ -134,7 +135,7 @@ def _times(
     """Bytes touched by an update of `length` float32 parameters, and the seconds of many."""
     generator = torch.Generator().manual_seed(0)
     parameters = torch.randn(length, generator=generator).to(device)
-    charged: list[int] = []
+    arithmetic, charged = OnTensors(parameters), list[int]()
 
     async def apply(function: Callable[[], Any], nbytes: int) -> Any:
         charged.append(nbytes)
@@ -147,7 +148,9 @@ def _times(
         shards=[(slice(0, length),)],
         shard=0,
         apply=apply,
-        concatenate=torch.cat,
+        concatenate=arithmetic.concatenate,
+        to_send=arithmetic.to_send,
+        add=arithmetic.add,
     )
     shard = Shard(node, rule)
     many = max(_FRESH, pushes)
