@@ -76,6 +76,13 @@ def test_the_same_bits(case: str, tmp_path: Path) -> None:
     check_replay(lockstep.run(CASES[case]()), tmp_path)
 
 
+@pytest.mark.parametrize("strategy", ["asynchronous", {"name": "fsdp", "units": 2}])
+def test_of_parameters_that_all_read_where_they_were_made(strategy: Any, tmp_path: Path) -> None:
+    """218 kB, which are not copied: who made them goes on to the next meanwhile."""
+    workload = {"dataset": "digits", "model": "cnn", "batch_size": 4}
+    check_replay(lockstep.run(learning(strategy, workload=workload, stop={"steps": 15})), tmp_path)
+
+
 async def at_once(node: Node) -> None:
     """Three activities change what they share; two of them wait for the same messages."""
     state, version = node.initial_parameters(), 0
