@@ -34,7 +34,7 @@ Where = tuple[int, int, int, int]
 
 
 def allow_descriptors() -> None:
-    """Let this process open as many files as it may: of all pieces of all it hears of it has two each."""
+    """Let this process open as many files as it may: it has two of each of its pieces, one of each other."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):  # some systems have a limit that they do not tell
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -67,8 +67,14 @@ def try_loss(loss: Loss, model: Callable[[], nn.Module], train: Samples, device:
 
 
 def _state(module: nn.Module) -> list[tuple[int, str]]:
-    """Of each parameter how often it was written to, and what its values come to, which may be nan."""
-    return [(each._version, float(each.sum(dtype=torch.float64)).hex()) for each in module.parameters()]
+    """Of each parameter that is trained how often it was written to, and what its values come to, or nan.
+
+    Nothing where they do not say.
+    """
+    its = [each for each in module.parameters() if each.requires_grad]
+    with suppress(Exception):
+        return [(each._version, float(each.sum(dtype=torch.float64)).hex()) for each in its]
+    return []
 
 
 def _summed(value: Any, samples: int) -> tuple[float, int]:

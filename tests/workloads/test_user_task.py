@@ -214,6 +214,23 @@ def test_tied_weights_count_once_frozen_ones_not_and_buffers_are_constants(folde
     assert learner.evaluate(start) == learner.evaluate(start)
 
 
+COUNTS = """
+class Counts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inside, self.calls = nn.Linear(2, 2), nn.Parameter(torch.zeros(1), requires_grad=False)
+
+    def forward(self, x):
+        self.calls.data.add_(1)
+        return self.inside(x)
+"""
+
+
+def test_what_is_not_trained_a_model_may_write_to(folder: Path) -> None:
+    written(folder, task("Counts()", more=COUNTS))
+    assert simulated({"task": "my_task:f", "batch_size": 8}).metrics["updates"]
+
+
 def test_what_the_meta_device_cannot_do_is_computed(folder: Path) -> None:
     said = "nn.functional.cross_entropy(model(batch[0]), batch[1])"
     loss = f"lambda model, batch: {said} * (1 + 0 * batch[0].sum().item())"
