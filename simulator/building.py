@@ -14,6 +14,7 @@ from typing import Any, get_args, get_origin
 import llvmlite.binding as llvm
 import numpy as np
 from numba import from_dtype, types
+from numba.np import arrayobj
 
 from lockstep.simulator.native import ENTRY, UNFINISHED, arguments, words
 
@@ -44,6 +45,7 @@ def main() -> None:
 def _machine_code(function: Any) -> bytes:
     """What numba makes of it for any machine of this kind, without its doors to Python."""
     kinds = arguments(function.py_func)
+    _count_from_0()
     function.compile(tuple(_type(kind) for kind in kinds))
     (signature,) = function.signatures
     overload = function.overloads[signature]
@@ -62,6 +64,18 @@ def _machine_code(function: Any) -> bytes:
     builder.getModulePassManager().run(module, builder)
     found: bytes = machine.emit_object(module)
     return found
+
+
+def _count_from_0() -> None:
+    """Let numba not look whether an index counts from the end, as it does at each: in the kernels none does.
+
+    It asks for no such thing, so that what does is replaced; where a later numba has it elsewhere, it looks.
+    """
+
+    def as_given(context: Any, builder: Any, kind: Any, index: Any, _: Any) -> Any:
+        return context.cast(builder, index, kind, types.intp if kind.signed else types.uintp)
+
+    arrayobj.fix_integer_index = as_given
 
 
 def _entry(name: str, kinds: list[Any]) -> str:

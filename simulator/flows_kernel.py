@@ -82,21 +82,23 @@ def push(heap: Heap, base: int, length: int, key: float, number: int, item: int)
 def pop(heap: Heap, base: int, length: int) -> None:
     """Take the first item out of a heap, which has that length then."""
     keys, numbers, items = heap
-    end = base + length
-    key, number, item, place = keys[end], numbers[end], items[end], 0
-    while 2 * place + 1 < length:
-        below = base + 2 * place + 1
-        other = below + 1
-        if other < end and (
-            keys[other] < keys[below] or (keys[other] == keys[below] and numbers[other] < numbers[below])
-        ):
-            below = other
-        if key < keys[below] or (key == keys[below] and number < numbers[below]):
-            break
-        to = base + place
-        keys[to], numbers[to], items[to] = keys[below], numbers[below], items[below]
-        place = below - base
-    keys[base + place], numbers[base + place], items[base + place] = key, number, item
+    key, number, item = keys[base + length], numbers[base + length], items[base + length]
+    place, below = 0, 1
+    while (
+        below + 1 < length
+    ):  # the lesser of two comes up, to the end: `|` and `&` as nobody can foresee which
+        at = base + below
+        one, other = keys[at], keys[at + 1]
+        lesser = int((other < one) | ((other == one) & (numbers[at + 1] < numbers[at])))
+        to, at = base + place, at + lesser
+        keys[to], numbers[to], items[to] = keys[at], numbers[at], items[at]
+        place = below + lesser
+        below = 2 * place + 1
+    if below < length:
+        to, at = base + place, base + below
+        keys[to], numbers[to], items[to] = keys[at], numbers[at], items[at]
+        place = below
+    push(heap, base, place, key, number, item)  # the last one is as a rule among the greatest
 
 
 @inlined

@@ -246,18 +246,21 @@ class Loop:
     def _tell(self) -> None:
         """Let those know who are asked how busy they have been."""
         from lockstep.simulator import flows_kernel as flows
-        from lockstep.simulator.kernel import AFTER, HEAD, OWNER, RATE
+        from lockstep.simulator.kernel import AFTER, HEAD, OWNER, PATH, RATE
 
         shift, lr, lw, fr, fw, ew, _ = self._net
-        owners, dues, after = fw[OWNER].tolist(), fr[flows.DUE].tolist(), ew[AFTER].tolist()
+        links, there = self._links, np.flatnonzero(ew[PATH, :: 1 << shift] >= 0)
+        under_way = {number: self._flow(number) for number in there.tolist()}
+        owners, dues = fw[OWNER, there].tolist(), fr[flows.DUE, there].tolist()
+        for flow, owner, due in zip(under_way.values(), owners, dues, strict=True):
+            flow.owner = links[owner] if owner >= 0 else None
+            flow.due = flow.size = due
+        after = ew[AFTER].tolist()
         columns = *lr[[flows.CLOCK, RATE, flows.SINCE, flows.ENTERED]].tolist(), lw[HEAD].tolist()
-        for link, clock, rate, since, entered, entry in zip(self._links, *columns, strict=True):
+        for link, clock, rate, since, entered, entry in zip(links, *columns, strict=True):
             link.clock, link.rate, link.since, link.entered, link.flows = clock, rate, since, entered, {}
             while entry >= 0:
-                number = entry >> shift
-                flow, owner = self._flow(number), owners[number]
-                flow.owner = self._links[owner] if owner >= 0 else None
-                flow.due = flow.size = dues[number]
+                flow = under_way[entry >> shift]
                 link.flows[flow] = flow.path
                 entry = after[entry]
 

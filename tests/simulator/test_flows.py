@@ -8,11 +8,13 @@ import simpy
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from lockstep.simulator import kernel
 from lockstep.simulator.bucket import Bucket
 from lockstep.simulator.flows import Flows
 from lockstep.simulator.links import Link
 from lockstep.simulator.max_min import max_min
 from lockstep.strategies.resource import ResourceId
+from tests.support import looped
 from tests.support.nightly import examples
 
 Sent = tuple[float, tuple[int, ...], float]  # at, links, bytes
@@ -255,6 +257,16 @@ def test_a_solution_that_goes_on_from_the_last_has_the_bits_of_a_new_one(load: L
 def test_the_kernel_has_the_same_bits(load: Load) -> None:
     """Compiled where numba is installed, else as Python."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lockstep.simulator.solving.native", lambda *_: True)
+        assert bits(load, 0, compiled=True) == bits(load, inf)
+
+
+@pytest.mark.slow
+@examples(0.25)
+@given(st.one_of(meshes(), anything(), restless()))
+def test_so_it_has_without_a_compiler(load: Load) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        looped.in_python(patch, kernel, "solve")
         patch.setattr("lockstep.simulator.solving.native", lambda *_: True)
         assert bits(load, 0, compiled=True) == bits(load, inf)
 

@@ -1,15 +1,17 @@
 """Runs that a loop makes, against all their programs, events and messages."""
 
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import strategies as st
 
 from lockstep import Scenario
 from lockstep.job.plan import Plan
-from lockstep.simulator import flows_kernel, kernel, loop, loop_kernel, queues_kernel
+from lockstep.simulator import compiled, flows_kernel, kernel, loop, loop_kernel, queues_kernel
 from lockstep.simulator.engine import Simulation
 from lockstep.simulator.jit import installed, linker
 from lockstep.simulator.loop import Loop
@@ -17,15 +19,45 @@ from lockstep.simulator.native import Native, native
 from tests.support.rings import s, times
 
 
-def in_python(monkeypatch: pytest.MonkeyPatch, own: ModuleType) -> None:
-    """Let what numba compiles be as it stands. own: the kernel of that loop."""
-    monkeypatch.setattr(loop, "native", lambda *_: None)
+class FromZero(np.ndarray[Any, Any]):
+    """Is asked for nothing that counts from its end: libraries do not look for that (building.py)."""
+
+    def __getitem__(self, index: Any) -> Any:
+        self._look(index)
+        found = super().__getitem__(index)
+        return found.view(np.ndarray) if isinstance(found, np.ndarray) else found
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._look(index)
+        super().__setitem__(index, value)
+
+    def _look(self, index: Any) -> None:
+        for each in index if isinstance(index, tuple) else (index,):
+            assert isinstance(each, slice) or each >= 0, f"[{index}] counts from the end"
+
+
+def from_zero(function: Callable[..., Any]) -> Callable[..., Any]:
+    """That function of a kernel, which fails where an index counts from the end of what it is given."""
+
+    def viewed(given: Any) -> Any:
+        if isinstance(given, tuple):
+            return tuple(viewed(each) for each in given)
+        return given.view(FromZero) if isinstance(given, np.ndarray) else given
+
+    return lambda *given: function(*viewed(given))
+
+
+def in_python(monkeypatch: pytest.MonkeyPatch, own: ModuleType, entry: str = "run") -> None:
+    """Let what numba compiles be as it stands, and count from 0. own, entry: a kernel, and what is called."""
+    for module in (loop, compiled):
+        monkeypatch.setattr(module, "native", lambda *_: None)
     for module in (kernel, flows_kernel, queues_kernel, loop_kernel, own):
         for name, each in [*vars(module).items()]:
             if hasattr(each, "py_func"):
                 monkeypatch.setattr(module, name, each.py_func)
     for module in (kernel, own):
         monkeypatch.setattr(module, "lent", lambda given: given)
+    monkeypatch.setattr(own, entry, from_zero(getattr(own, entry)))
 
 
 def assert_same(kind: type[Loop], config: Scenario) -> None:
