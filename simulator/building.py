@@ -58,6 +58,7 @@ def _machine_code(function: Any) -> bytes:
     for each in module.functions:
         if each.name != ENTRY and not each.is_declaration:
             each.linkage = "internal"
+            each.add_function_attribute("alwaysinline")  # else each call hands on a hundred words of arrays
     target = llvm.Target.from_triple(llvm.get_process_triple())
     machine = target.create_target_machine(cpu="generic", opt=3, reloc="pic", codemodel="default")
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=3))
