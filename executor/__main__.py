@@ -16,7 +16,6 @@ import traceback
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from itertools import zip_longest
 from pathlib import Path
 from threading import Event, Thread
 
@@ -30,9 +29,8 @@ from lockstep.executor.hub import Hub
 from lockstep.executor.launch import INSIDE, check_room, path_s
 from lockstep.executor.parent import end_with_parent
 from lockstep.executor.remote import HubGone
-from lockstep.executor.stores import Store
 from lockstep.job.plan import Plan
-from lockstep.scenarios import Scenario, ScenarioError, dump, load
+from lockstep.scenarios import Scenario, ScenarioError, load
 from lockstep.scenarios.code import trusting
 from lockstep.workloads import try_metrics
 from lockstep.workloads.heap import use_large_pages
@@ -147,7 +145,7 @@ def _run(own: joining.Joined, options: argparse.Namespace, stack: ExitStack, pla
     if scenario.with_faults:
         key = "cluster.faults" if scenario.cluster.faults else "recovery.checkpoint"
         raise ScenarioError("not built yet under torchrun; 'lockstep run' has it", key=key)
-    _same(scenario, control.store)
+    joining.agree(scenario, control.store)
     needed = len(plan.roles)
     if own.world != needed:
         workers = scenario.cluster.workers
@@ -224,19 +222,6 @@ def _say_what_is_left(own: joining.Joined, out: Path | None) -> None:
             (own.control.private / "said-what-is-left").touch(exist_ok=False)
             where = f"{own.control.kept} on {socket.gethostname()}"
             print(f"What was measured until then: {where}", file=sys.stderr, flush=True)
-
-
-def _same(scenario: Scenario, store: Store) -> None:
-    """Raise ScenarioError unless all processes have read the same scenario."""
-    own = dump(scenario)
-    first = store.compare_set("scenario", "", own).decode()
-    for ours, theirs in zip_longest(own.splitlines(), first.splitlines(), fillvalue="nothing"):
-        if ours != theirs:
-            host = socket.gethostname()
-            raise ScenarioError(
-                f"the scenario differs from that of another process: {ours.strip()!r} on {host}, "
-                f"{theirs.strip()!r} there; give all hosts the same file and options"
-            )
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import socket
 from argparse import ArgumentTypeError, Namespace
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from torch.distributed.rendezvous import rendezvous
@@ -22,7 +23,8 @@ from lockstep.executor.remote import RemoteStore, answers
 from lockstep.executor.sockets import Place
 from lockstep.executor.stores import FolderStore, HashStore, Store
 from lockstep.executor.watchdog import Watchdog
-from lockstep.scenarios import Scenario, ScenarioError
+from lockstep.job.version import CODE, version
+from lockstep.scenarios import Scenario, ScenarioError, dump
 
 _HUB = "hub of the run"
 
@@ -105,6 +107,25 @@ def of_this_host(workers: int) -> list[int]:
         int(os.environ[name]) for name in ("GROUP_WORLD_SIZE", "GROUP_RANK", "LOCAL_WORLD_SIZE")
     )
     return [placed(workers, hosts, of_a_host, host, own) for own in range(of_a_host)]
+
+
+def agree(scenario: Scenario, store: Store) -> None:
+    """Raise ScenarioError unless all processes have the same code of ours and the same scenario."""
+    host = socket.gethostname()
+    ours = version("executor")[CODE]
+    if (theirs := store.compare_set("code", "", ours).decode()) != ours:
+        raise ScenarioError(
+            f"{CODE} differs from that of another process: {ours} on {host}, {theirs} there; "
+            "install the same on all hosts"
+        )
+    own = dump(scenario)
+    first = store.compare_set("scenario", "", own).decode()
+    for ours, theirs in zip_longest(own.splitlines(), first.splitlines(), fillvalue="nothing"):
+        if ours != theirs:
+            raise ScenarioError(
+                f"the scenario differs from that of another process: {ours.strip()!r} on {host}, "
+                f"{theirs.strip()!r} there; give all hosts the same file and options"
+            )
 
 
 def begin_records(joined: Joined, scenario: Scenario, out: Path | None, stack: ExitStack) -> None:

@@ -89,6 +89,6 @@ def _versions() -> dict[str, str]:
     """What the report is made with; nothing that tells machines apart."""
     from importlib.metadata import version
 
-    from lockstep.sweeping.version import version as code
+    from lockstep.job.version import version as code
 
     return {"lockstep": version("lockstep"), **code("simulator")}

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from lockstep.analysis.cost import usd_per_hour
 from lockstep.job.quota import quota
+from lockstep.job.version import version
 from lockstep.recommendation.in_step import averages_gradients, in_step
 from lockstep.recommendation.space import Candidate
 from lockstep.scenarios import Compute, Scenario
@@ -22,7 +23,6 @@ from lockstep.strategies import STRATEGIES, find
 from lockstep.sweeping import backends
 from lockstep.sweeping.points import Plan, Run
 from lockstep.sweeping.running import outcomes
-from lockstep.sweeping.version import version
 from lockstep.workloads import sizes
 
 EXCHANGES = 25  # what is under way when time is up is then at most 2% of all on average

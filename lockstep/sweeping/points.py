@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import lockstep
 from lockstep import scenarios
 from lockstep.analysis.folders import INCOMPLETE
+from lockstep.job.version import version
 from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.selection import only_its_own
-from lockstep.sweeping.version import version
 
 _NAMES_A_FILE = ("file", "trace", "layer_times", "graph")
 _RESULTS = {"points.jsonl"}, {"result.json", "records.parquet"}  # whose folder is one of results

@@ -1,5 +1,6 @@
 """Makes the runs of a sweep: the task that a worker has, and the loop that hands them out."""
 
+import platform
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Future
@@ -11,10 +12,10 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import lockstep
+from lockstep.job.version import version as version_here
 from lockstep.scenarios import Scenario, ScenarioError
 from lockstep.sweeping.backends import Backend, Workers
 from lockstep.sweeping.points import Run
-from lockstep.sweeping.version import OtherVersion, require
 
 if TYPE_CHECKING:
     from lockstep.job.plan import Plan
@@ -32,6 +33,23 @@ class Outcome(NamedTuple):
 
     row: Row
     files: Mapping[str, bytes]
+
+
+class OtherVersion(ScenarioError):
+    """A worker would not give the results that this process gives."""
+
+
+def require(wanted: Mapping[str, str], engine: str) -> None:
+    """Raise OtherVersion, which says what differs, unless this process has the same version of everything."""
+    here = version_here(engine)
+    if here == wanted:
+        return
+    differ = ", ".join(
+        f"{name} ({here[name]}, not {wanted[name]})" for name in wanted if here[name] != wanted[name]
+    )
+    raise OtherVersion(
+        f"a worker on {platform.node()} has another {differ}; install the same", key="--scheduler"
+    )
 
 
 def make(

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import pandas as pd
 
 from lockstep.executor import signals
+from lockstep.job.version import version
 from lockstep.sweeping import store, table
 from lockstep.sweeping.backends import Backend, here
 from lockstep.sweeping.points import Plan, Run
 from lockstep.sweeping.running import Progress, Row, outcomes
-from lockstep.sweeping.version import version
 
 
 class Swept(NamedTuple):

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from lockstep.job.version import CODE, version
 from lockstep.sweeping import running
 from lockstep.sweeping.backends import Workers
 from lockstep.sweeping.points import plan
 from lockstep.sweeping.sweep import sweep
-from lockstep.sweeping.version import OtherVersion, version
 from tests.support.scenarios import SIZES
 
 
@@ -27,8 +27,9 @@ def swept(tmp_path: Path) -> Path:
 
 def test_a_worker_with_other_code_is_refused(swept: Path) -> None:
     scenario = plan(swept).runs[0].scenario
-    with pytest.raises(OtherVersion, match=r"another lockstep's code \(\w+, not old\); install the same"):
-        running.make(scenario, "simulator", False, version("simulator") | {"lockstep's code": "old"}, False)
+    told = r"another lockstep's code \(\w+, not old\); install the same"
+    with pytest.raises(running.OtherVersion, match=told):
+        running.make(scenario, "simulator", False, version("simulator") | {CODE: "old"}, False)
 
 
 class _Clock:

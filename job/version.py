@@ -1,15 +1,12 @@
 """The version of whatever can change the result of a run: the code, and the libraries beneath it."""
 
 import platform
-from collections.abc import Mapping
 from functools import cache
 from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
 
-from lockstep import analysis
-from lockstep.scenarios import ScenarioError
-
+CODE = "lockstep's code"
 _LIBRARIES = ("numpy", "pandas", "scikit-learn", "scipy", "simpy", "torch", "torchvision")
 # Of analysis what makes rows of records: pictures, reports and timelines change no metric.
 _ROOMS = (
@@ -26,27 +23,10 @@ _ROOMS = (
 
 @cache
 def version(engine: str) -> dict[str, str]:
-    """The hash of the source files that runs of this engine depend on, and the libraries' versions."""
-    root, digest = Path(analysis.__file__).parent.parent, sha256()
+    """The hash of the source files that runs of this engine depend on (CODE), and the libraries' versions."""
+    root, digest = Path(__file__).parents[1], sha256()
     for pattern in (*_ROOMS, f"{engine}/**/*.py"):
         for file in sorted(root.glob(pattern)):
             digest.update(f"{file.relative_to(root).as_posix()} ".encode() + file.read_bytes())
     libraries = {name: metadata.version(name) for name in _LIBRARIES}
-    return {"lockstep's code": digest.hexdigest()[:12], "python": platform.python_version()} | libraries
-
-
-class OtherVersion(ScenarioError):
-    """A worker would not give the results that this process gives."""
-
-
-def require(wanted: Mapping[str, str], engine: str) -> None:
-    """Raise OtherVersion, which says what differs, unless this process has the same version of everything."""
-    here = version(engine)
-    if here == wanted:
-        return
-    differ = ", ".join(
-        f"{name} ({here[name]}, not {wanted[name]})" for name in wanted if here[name] != wanted[name]
-    )
-    raise OtherVersion(
-        f"a worker on {platform.node()} has another {differ}; install the same", key="--scheduler"
-    )
+    return {CODE: digest.hexdigest()[:12], "python": platform.python_version()} | libraries
