@@ -6,7 +6,7 @@ Here are values; `analysis.bottleneck_words` makes words of them.
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -76,7 +76,7 @@ class Bottleneck:
 
     def to_json(self) -> str:
         """All of it as a JSON object."""
-        return json.dumps(asdict(self))
+        return json.dumps(self, default=vars)
 
     @staticmethod
     def of_json(text: str) -> "Bottleneck":

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from hashlib import file_digest, sha256
@@ -85,12 +85,11 @@ def plan(
                 f"strategy.{name}" for name in each.strategy.parameters
             }
             changes = {key: value for key, value in changes.items() if key not in gone}
-        before = len(runs)
+        before, key_of = len(runs), _keys(each, engine, testbed, listings)
         for seed in scenarios.seeds(scenario.sweep, each.seed):
-            seeded = each.model_copy(update={"seed": seed})
-            name = key(seeded, engine, testbed, listings)
+            name = key_of(seed)
             same += name in runs
-            runs.setdefault(name, Run(len(points), name, seeded))
+            runs.setdefault(name, Run(len(points), name, each.model_copy(update={"seed": seed})))
         if len(runs) > before:
             points.append(changes)
     return Plan(scenario, list(runs.values()), points, same, engine, testbed)
@@ -103,16 +102,23 @@ def _splits(scenario: Scenario) -> bool:
     return any(name.startswith("parallelism") for name in names)
 
 
-def key(scenario: Scenario, engine: str, testbed: bool, listings: dict[str, Listing] | None = None) -> str:
-    """A run's name: 16 hexadecimal digits of the hash of all that decides what comes of it.
+def _keys(
+    scenario: Scenario, engine: str, testbed: bool, listings: dict[str, Listing]
+) -> Callable[[int], str]:
+    """A run's name by its seed: 16 hexadecimal digits of the hash of all that decides what comes of it.
 
     That is the scenario, the files that it names, the engine, the code and the libraries. `listings`: of the
     folders that it names, for the runs of one sweep.
     """
     document = scenario.model_dump(mode="json", exclude={"sweep"})
-    found = [_content_of(place, {} if listings is None else listings) for place in _places(document)]
-    text = json.dumps([document, found, engine, testbed, version(engine)], sort_keys=True)
-    return sha256(text.encode()).hexdigest()[:16]
+    found = [_content_of(place, listings) for place in _places(document)]
+
+    def key(seed: int) -> str:
+        seeded = {**document, "seed": seed}
+        text = json.dumps([seeded, found, engine, testbed, version(engine)], sort_keys=True)
+        return sha256(text.encode()).hexdigest()[:16]
+
+    return key
 
 
 def _places(value: Any) -> Iterator[str]:

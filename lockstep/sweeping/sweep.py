@@ -42,7 +42,8 @@ def sweep(
     `records_of`: the points whose records are kept. With `out` nothing is lost that has come to its end: on
     KeyboardInterrupt, and on errors, the folder has the table of it. `begun` is told how many runs are there.
     """
-    with _opened(plan, out) as folder:
+    tables: list[pd.DataFrame] = []
+    with _opened(plan, out, tables.append) as folder:
         todo = [run for run in plan.runs if not folder.has(run.key, run.point in records_of)]
         kept, done = len(plan.runs) - len(todo), 0
         if begun is not None:
@@ -61,7 +62,7 @@ def sweep(
                 folder.keep({"run": run.key, **row}, files)
                 done += 1
                 told(0.0)
-        return Swept(table.frame(plan, folder.rows), kept)
+    return Swept(tables[0], kept)
 
 
 class _Memory:
@@ -78,9 +79,14 @@ class _Memory:
 
 
 @contextmanager
-def _opened(plan: Plan, out: Path | None) -> Iterator[store.Store | _Memory]:
+def _opened(
+    plan: Plan, out: Path | None, take: Callable[[pd.DataFrame], object]
+) -> Iterator[store.Store | _Memory]:
+    """Where rows go; `take` gets the table of them in the end."""
     if out is None:
-        yield _Memory()
+        memory = _Memory()
+        yield memory
+        take(table.frame(plan, memory.rows))
         return
     with store.opened(out) as folder:
         if folder.changed:
@@ -91,4 +97,6 @@ def _opened(plan: Plan, out: Path | None) -> Iterator[store.Store | _Memory]:
             yield folder
         finally:
             with signals.blocked(*signals.ENDING):
-                folder.finish(plan.scenario, table.frame(plan, folder.rows))
+                whole = table.frame(plan, folder.rows)
+                folder.finish(plan.scenario, whole)
+                take(whole)
