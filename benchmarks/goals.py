@@ -42,11 +42,17 @@ import sys, time
 from lockstep.job.plan import Plan
 from lockstep.simulator.engine import Simulation
 from lockstep.sweeping.points import plan
-its = slice(int(sys.argv[2]), None, 2)
-simulations = [Simulation(Plan.of(run.scenario)) for run in plan(sys.argv[1]).runs[its]]
-begin = time.process_time()
-for simulation in simulations:
-    simulation.run()
+from lockstep.sweeping.running import simulated
+its = [run.scenario for run in plan(sys.argv[1]).runs]
+if sys.argv[2] == "events":
+    simulations = [Simulation(Plan.of(scenario)) for scenario in its]
+    begin = time.process_time()
+    for simulation in simulations:
+        simulation.run()
+else:  # nodes are made, results collected, and what is alike checked once, as a sweep does
+    begin = time.process_time()
+    for scenario in its:
+        simulated(scenario)
 print(time.process_time() - begin)
 """
 SHARE = """
@@ -173,22 +179,25 @@ def learning(model: str) -> Measured:
     return simulated - begun, time.perf_counter() - simulated
 
 
-def sweep(points: int) -> Measured:
-    """`lockstep sweep --jobs 1` from the command to the table, and its simulations alone.
+def sweep(points: int, alone: str) -> Measured:
+    """`lockstep sweep --jobs 1` from the command to the table, and its simulations, or their events, alone.
 
-    Of these every other one before, and the others after it: machines are slower at one time than at another.
+    These before and after it, the mean of both: machines are slower at one time than at another.
     """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "scenario.yaml"
         file.write_text(SCENARIO.format(seeds=points // 20))
 
-        def half(first: int) -> float:
-            alone = started("-c", SIMULATIONS, str(file), str(first))  # nothing is loaded yet there, either
-            return float(alone.communicate()[0])
+        def simulations() -> float:
+            process = started("-c", SIMULATIONS, str(file), alone)  # of its own, too: nothing is loaded yet
+            found, said = process.communicate()
+            if process.returncode:
+                raise RuntimeError(said)
+            return float(found)
 
-        before = half(0)
+        before = simulations()
         whole = command_s("-c", COMMAND, "sweep", str(file), "--out", f"{folder}/out", "--quiet", "--jobs=1")
-        return whole, before + half(1)
+        return whole, (before + simulations()) / 2
 
 
 def over_dask(points: int, processes: int) -> Measured:
@@ -339,8 +348,9 @@ def rows() -> Iterator[Row]:
         yield Row(f"{strategy.strip('{}')}, 64 workers", "messages", partial(beside, strategy), 0.1)
     for model, reach in (("mlp", 1.1), ("cnn", 1.15)):
         yield Row(f"quickstart learns, {model}", "gradients", partial(learning, model), reach)
-    yield Row("sweep of 100 points", "simulations", partial(sweep, 100), 1.2)
-    yield Row("sweep of 1,000 points", "simulations", partial(sweep, 1000), 1.2, large=True)
+    for alone in ("simulations", "events"):
+        yield Row("sweep of 100 points", f"its {alone}", partial(sweep, 100, alone), 1.2)
+        yield Row("sweep of 1,000 points", f"its {alone}", partial(sweep, 1000, alone), 1.2, large=True)
     for processes in (2, 4):
         measure = partial(over_dask, 320, processes)
         yield Row(f"sweep over {processes} Dask processes", "shares at once", measure, 1 / 0.9, large=True)

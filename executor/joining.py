@@ -23,7 +23,7 @@ from lockstep.executor.remote import RemoteStore, answers
 from lockstep.executor.sockets import Place
 from lockstep.executor.stores import FolderStore, HashStore, Store
 from lockstep.executor.watchdog import Watchdog
-from lockstep.job.version import CODE, version
+from lockstep.job.version import CODE, whole_code
 from lockstep.scenarios import Scenario, ScenarioError, dump
 
 _HUB = "hub of the run"
@@ -112,19 +112,18 @@ def of_this_host(workers: int) -> list[int]:
 def agree(scenario: Scenario, store: Store) -> None:
     """Raise ScenarioError unless all processes have the same code of ours and the same scenario."""
     host = socket.gethostname()
-    ours = version("executor")[CODE]
-    if (theirs := store.compare_set("code", "", ours).decode()) != ours:
-        raise ScenarioError(
-            f"{CODE} differs from that of another process: {ours} on {host}, {theirs} there; "
-            "install the same on all hosts"
-        )
-    own = dump(scenario)
-    first = store.compare_set("scenario", "", own).decode()
-    for ours, theirs in zip_longest(own.splitlines(), first.splitlines(), fillvalue="nothing"):
-        if ours != theirs:
+    own = "\n".join([host, whole_code(), dump(scenario)])
+    first = store.compare_set("what is run", "", own).decode()
+    other, code, *theirs = first.splitlines()
+    _, own_code, *ours = own.splitlines()
+    if code != own_code:
+        problem = f"{CODE} on {host} ({own_code}) is not that on {other} ({code}); install the same"
+        raise ScenarioError(problem)
+    for line, there in zip_longest(ours, theirs, fillvalue="nothing"):
+        if line != there:
             raise ScenarioError(
-                f"the scenario differs from that of another process: {ours.strip()!r} on {host}, "
-                f"{theirs.strip()!r} there; give all hosts the same file and options"
+                f"the scenario differs: {line.strip()!r} on {host}, {there.strip()!r} on {other}; "
+                "give all hosts the same file and options"
             )
 
 

@@ -7,6 +7,7 @@ from importlib import metadata
 from pathlib import Path
 
 CODE = "lockstep's code"
+_HERE = Path(__file__).parents[1]
 _LIBRARIES = ("numpy", "pandas", "scikit-learn", "scipy", "simpy", "torch", "torchvision")
 # Of analysis what makes rows of records: pictures, reports and timelines change no metric.
 _ROOMS = (
@@ -14,8 +15,9 @@ _ROOMS = (
     *(
         f"analysis/{name}.py"
         for name in (
-            *("records", "order", "metrics", "breakdown", "utilisation", "table"),
-            *("bottleneck", "bottleneck_words", "computations", "flat", "memory"),
+            *("records", "order", "metrics", "breakdown", "by_rank", "utilisation", "table", "curve"),
+            *("bottleneck", "bottleneck_words", "computations", "flat", "memory", "cost", "given"),
+            *("losses", "median", "result"),
         )
     ),
 )
@@ -24,9 +26,18 @@ _ROOMS = (
 @cache
 def version(engine: str) -> dict[str, str]:
     """The hash of the source files that runs of this engine depend on (CODE), and the libraries' versions."""
-    root, digest = Path(__file__).parents[1], sha256()
-    for pattern in (*_ROOMS, f"{engine}/**/*.py"):
-        for file in sorted(root.glob(pattern)):
-            digest.update(f"{file.relative_to(root).as_posix()} ".encode() + file.read_bytes())
     libraries = {name: metadata.version(name) for name in _LIBRARIES}
-    return {CODE: digest.hexdigest()[:12], "python": platform.python_version()} | libraries
+    return {CODE: _code(*_ROOMS, f"{engine}/**/*.py"), "python": platform.python_version()} | libraries
+
+
+def whole_code() -> str:
+    """The hash of all of our source files: who exchanges messages and files has the same."""
+    return _code("*.py", *(f"{room.name}/**/*.py" for room in sorted(_HERE.iterdir()) if room.is_dir()))
+
+
+def _code(*patterns: str) -> str:
+    digest = sha256()
+    for pattern in patterns:
+        for file in sorted(_HERE.glob(pattern)):
+            digest.update(f"{file.relative_to(_HERE).as_posix()} ".encode() + file.read_bytes())
+    return digest.hexdigest()[:12]

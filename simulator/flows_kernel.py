@@ -84,15 +84,14 @@ def pop(heap: Heap, base: int, length: int) -> None:
     keys, numbers, items = heap
     key, number, item = keys[base + length], numbers[base + length], items[base + length]
     place, below = 0, 1
-    while (
-        below + 1 < length
-    ):  # the lesser of two comes up, to the end: `|` and `&` as nobody can foresee which
+    # The lesser of two comes up, down to the leaves; by `|` and `&`, as nobody can foresee which it is.
+    while below + 1 < length:
         at = base + below
         one, other = keys[at], keys[at + 1]
-        lesser = int((other < one) | ((other == one) & (numbers[at + 1] < numbers[at])))
-        to, at = base + place, at + lesser
+        right = int((other < one) | ((other == one) & (numbers[at + 1] < numbers[at])))
+        to, at = base + place, at + right
         keys[to], numbers[to], items[to] = keys[at], numbers[at], items[at]
-        place = below + lesser
+        place = below + right
         below = 2 * place + 1
     if below < length:
         to, at = base + place, base + below

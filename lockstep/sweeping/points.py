@@ -85,7 +85,7 @@ def plan(
                 f"strategy.{name}" for name in each.strategy.parameters
             }
             changes = {key: value for key, value in changes.items() if key not in gone}
-        before, key_of = len(runs), _keys(each, engine, testbed, listings)
+        before, key_of = len(runs), keys(each, engine, testbed, listings)
         for seed in scenarios.seeds(scenario.sweep, each.seed):
             name = key_of(seed)
             same += name in runs
@@ -102,10 +102,10 @@ def _splits(scenario: Scenario) -> bool:
     return any(name.startswith("parallelism") for name in names)
 
 
-def _keys(
+def keys(
     scenario: Scenario, engine: str, testbed: bool, listings: dict[str, Listing]
 ) -> Callable[[int], str]:
-    """A run's name by its seed: 16 hexadecimal digits of the hash of all that decides what comes of it.
+    """The name of a run by its seed: 16 hexadecimal digits of the hash of all that decides what comes of it.
 
     That is the scenario, the files that it names, the engine, the code and the libraries. `listings`: of the
     folders that it names, for the runs of one sweep.

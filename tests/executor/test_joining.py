@@ -1,14 +1,17 @@
 """Who is where under torchrun: servers are spread over the hosts."""
 
+import socket
 from itertools import chain, product
+from pathlib import Path
 
 import pytest
 
 from lockstep.executor import joining
 from lockstep.executor.joining import agree, placed
 from lockstep.executor.stores import HashStore
-from lockstep.job.version import CODE
+from lockstep.job.version import whole_code
 from lockstep.scenarios import ScenarioError
+from tests.support import ROOT
 from tests.support.scenarios import scenario
 
 
@@ -30,20 +33,35 @@ def test_two_hosts_of_four_gpus_have_four_workers_and_a_server_each() -> None:
     assert [placed(3, 1, 5, 0, own) for own in range(5)] == list(range(5))
 
 
-def test_all_have_the_same_scenario() -> None:
+def test_all_have_the_same_scenario(monkeypatch: pytest.MonkeyPatch) -> None:
     store = HashStore()
-    agree(scenario(), store)
-    agree(scenario(), store)
-    told = "the scenario differs from that of another process: 'seed: 7' on .*, 'seed: 3' there; give all"
+    for host in ("node1", "node2"):
+        monkeypatch.setattr(socket, "gethostname", lambda host=host: host)
+        agree(scenario(), store)
+    told = "the scenario differs: 'steps: 6' on node2, 'steps: 5' on node1; give all hosts the same"
     with pytest.raises(ScenarioError, match=told):
-        agree(scenario(seed=7), store)
+        agree(scenario(stop__steps=6), store)
 
 
 def test_and_the_same_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else what one sends another does not understand."""
     store = HashStore()
+    monkeypatch.setattr(socket, "gethostname", lambda: "node1")
     agree(scenario(), store)
-    monkeypatch.setattr(joining, "version", lambda engine: {CODE: f"another, {engine}"})
-    told = r"lockstep's code differs from that of another .*: another, executor on .*, \w{12} there; install"
+    monkeypatch.setattr(socket, "gethostname", lambda: "node2")
+    monkeypatch.setattr(joining, "whole_code", lambda: "another")
+    told = r"lockstep's code on node2 \(another\) is not that on node1 \(\w{12}\); install the same"
     with pytest.raises(ScenarioError, match=told):
         agree(scenario(), store)
+
+
+def test_all_code_counts() -> None:
+    """Of every room, also of those that are links."""
+    read: list[Path] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "read_bytes", lambda file: bytes(read.append(file) or b""))
+        whole_code()
+    assert len(read) == len({*read})
+    ours = ROOT / "lockstep"
+    rooms = [ours, *(each.resolve() for each in ours.iterdir() if each.is_symlink())]
+    assert {file.resolve() for file in read} == {file for room in rooms for file in room.rglob("*.py")}

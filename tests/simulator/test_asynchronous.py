@@ -100,6 +100,13 @@ def busy(**changes: Any) -> Scenario:
     return scenario(**given | changes)
 
 
+@pytest.mark.usefixtures("in_python")
+@pytest.mark.parametrize("queue", [{}, {"queue": "3 kB"}])
+def test_so_has_a_busy_run(queue: dict[str, str]) -> None:
+    network = {"bandwidth": "1 MB/s", "latency": "1 ms", **queue}
+    assert_same(busy(cluster__network=network, stop={"steps": 4}))
+
+
 def test_same_bits_in_longer_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rooms that become full, times that are drawn again, links that are read often."""
     monkeypatch.setattr(loop, "_ROWS", 7)

@@ -49,8 +49,7 @@ def from_zero(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def in_python(monkeypatch: pytest.MonkeyPatch, own: ModuleType, entry: str = "run") -> None:
     """Let what numba compiles be as it stands, and count from 0. own, entry: a kernel, and what is called."""
-    for module in (loop, compiled):
-        monkeypatch.setattr(module, "native", lambda *_: None)
+    monkeypatch.setattr(compiled if own is kernel else loop, "native", lambda *_: None)
     for module in (kernel, flows_kernel, queues_kernel, loop_kernel, own):
         for name, each in [*vars(module).items()]:
             if hasattr(each, "py_func"):

@@ -5,7 +5,9 @@ from textwrap import dedent
 from typing import Any
 
 import lockstep
+from lockstep.scenarios import Scenario
 from lockstep.scenarios.loading import made
+from lockstep.sweeping.points import keys
 
 MINE = {"task": "my_task:digits", "batch_size": 32}
 SHIPPED = {"dataset": "digits", "model": "mlp", "batch_size": 32}
@@ -96,3 +98,8 @@ def document(**changes: Any) -> dict[str, Any]:
 def simulated(workload: dict[str, Any], **changes: Any) -> lockstep.Result:
     """A run of `document` with a workload."""
     return lockstep.simulate(made(document(workload=workload, **changes)))
+
+
+def key(scenario: Scenario) -> str:
+    """The name of its run in a sweep's folder."""
+    return keys(scenario, "simulator", False, {})(scenario.seed)

@@ -17,11 +17,9 @@ from lockstep.calibration import network, readings
 from lockstep.calibration.hosts import run_on
 from lockstep.calibration.probes import FAN_OUT
 from lockstep.executor import addresses, keys, testbed
-from lockstep.executor.__main__ import _same
 from lockstep.executor.namespaces import Namespace, in_a_thread, new_namespace
 from lockstep.scenarios import ScenarioError
 from tests.support.commands import HANGS, SOON, nodes, until, wait_until_on_disk
-from tests.support.scenarios import scenario
 from tests.support.torchrun import ENTRY, QUADRATIC, SCENARIO
 
 
@@ -145,11 +143,3 @@ def test_a_host_that_knows_its_name_as_a_loopback_address_asks_another(
     assert addresses.own_address(dist.HashStore(), 0, 1, "localhost") == "127.0.0.1"
     assert addresses.card_of("127.0.0.1") == "lo"
     assert addresses.card_of("192.0.2.1") is None
-
-
-def test_hosts_with_different_scenarios_are_told() -> None:
-    store = dist.HashStore()
-    for _ in range(2):
-        _same(scenario(), store)
-    with pytest.raises(ScenarioError, match=r"differs.*'steps: 6' on .*, 'steps: 5' there; give all hosts"):
-        _same(scenario(stop__steps=6), store)

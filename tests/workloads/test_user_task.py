@@ -19,10 +19,9 @@ from lockstep import scenarios
 from lockstep.analysis import saved
 from lockstep.scenarios import ScenarioError
 from lockstep.scenarios.loading import made
-from lockstep.sweeping.points import key
 from lockstep.workloads import build, sizes
 from tests.support.scenarios import ENGINES
-from tests.support.tasks import DIGITS, MINE, SHIPPED, TIED, document, simulated, task, written
+from tests.support.tasks import DIGITS, MINE, SHIPPED, TIED, document, key, simulated, task, written
 
 # ------------------------------------------------------------------ one mechanism
 
@@ -302,7 +301,7 @@ def test_the_content_of_the_code_is_part_of_a_run(folder: Path, monkeypatch: pyt
     os.utime(folder / "helper.py", (1, 1))  # as if it had been edited later
     second = made(document())
     assert first.workload.content != second.workload.content
-    assert key(first, "simulator", False) != key(second, "simulator", False)
+    assert key(first) != key(second)
     (folder / "old.yaml").write_text(dumped)
     with pytest.raises(ScenarioError, match="has changed since this was written"):
         scenarios.load("old.yaml")

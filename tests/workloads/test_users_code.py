@@ -26,11 +26,10 @@ from lockstep.calibration.profile_file import text
 from lockstep.scenarios import ScenarioError, dump
 from lockstep.scenarios.loading import made
 from lockstep.scenarios.profile import OtherCode, _note, called
-from lockstep.sweeping.points import key
 from lockstep.workloads import build, samples, sizes, tasks
 from tests.support.command_line import Lockstep, fine
 from tests.support.commands import forked
-from tests.support.tasks import document, task, written
+from tests.support.tasks import document, key, task, written
 
 CLUSTER = document()["cluster"]
 
@@ -73,7 +72,7 @@ def test_functions_that_one_makes_are_told_apart() -> None:
         for n in (4, 8)
     )
     assert [len(lockstep.simulate(each).parameters) for each in (four, eight)] == [22, 42]
-    assert key(four, "simulator", False) != key(eight, "simulator", False)
+    assert key(four) != key(eight)
 
 
 @pytest.mark.parametrize(
@@ -129,24 +128,24 @@ def test_files_and_folders_that_options_name_are_in_the_key(folder: Path) -> Non
     (folder / "images" / "a.png").write_text("1")
     (folder / "words.txt").write_text("1")
     one = with_options(images="images", files={"words": ["words.txt"]}, text="x" * 5000)
-    keys = [key(one, "simulator", False)]
+    keys = [key(one)]
     (folder / "images" / "b.png").write_text("2")
-    keys.append(key(one, "simulator", False))
+    keys.append(key(one))
     (folder / "words.txt").write_text("other")
     os.utime("words.txt", (1, 1))
-    keys.append(key(one, "simulator", False))
+    keys.append(key(one))
     assert len({*keys}) == 3
-    assert keys[-1] == key(one, "simulator", False)
+    assert keys[-1] == key(one)
     (folder / "images" / "out").mkdir()  # a sweep's own
     (folder / "images" / "out" / "points.jsonl").write_text("")
-    assert keys[-1] == key(one, "simulator", False)
-    assert key(with_options(images="/dev/zero"), "simulator", False)  # no file
+    assert keys[-1] == key(one)
+    assert key(with_options(images="/dev/zero"))  # no file
 
 
 def test_a_graph_of_workers_is_no_file(folder: Path) -> None:
     workload = {"parameters": 10, "batch_size": 2}
     one = made(document(workload=workload, strategy={"name": "d-psgd", "graph": "ring"}))
-    assert key(one, "simulator", False) == key(one, "simulator", False)
+    assert key(one) == key(one)
 
 
 def test_a_sweep_varies_an_option(folder: Path) -> None:
