@@ -10,6 +10,7 @@ the last table.
 import argparse
 import os
 import platform
+import shutil
 import signal
 import subprocess
 import sys
@@ -37,23 +38,19 @@ from lockstep.simulator.jit import installed
 from lockstep.workloads import build, deterministic_threads
 
 TURNS = 3
-SIMULATIONS = """
-import sys, time
-from lockstep.job.plan import Plan
+SWEEP = """
+import atexit, sys, time
+from lockstep.cli import main
 from lockstep.simulator.engine import Simulation
-from lockstep.sweeping.points import plan
-from lockstep.sweeping.running import simulated
-its = [run.scenario for run in plan(sys.argv[1]).runs]
-if sys.argv[2] == "events":
-    simulations = [Simulation(Plan.of(scenario)) for scenario in its]
+events, run = 0.0, Simulation.run
+def timed(simulation, *given):
+    global events
     begin = time.process_time()
-    for simulation in simulations:
-        simulation.run()
-else:  # nodes are made, results collected, and what is alike checked once, as a sweep does
-    begin = time.process_time()
-    for scenario in its:
-        simulated(scenario)
-print(time.process_time() - begin)
+    run(simulation, *given)
+    events += time.process_time() - begin
+Simulation.run = timed
+atexit.register(lambda: print(events, file=sys.stderr))
+main()
 """
 SHARE = """
 import signal, sys
@@ -179,25 +176,23 @@ def learning(model: str) -> Measured:
     return simulated - begun, time.perf_counter() - simulated
 
 
-def sweep(points: int, alone: str) -> Measured:
-    """`lockstep sweep --jobs 1` from the command to the table, and its simulations, or their events, alone.
+def sweep(points: int) -> Measured:
+    """`lockstep sweep --jobs 1` from the command to the table, and what its simulations' events take of it.
 
-    These before and after it, the mean of both: machines are slower at one time than at another.
+    Of one process: two, one after the other, were up to a fifth apart by the machine's speed alone.
     """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "scenario.yaml"
+        command = "-c", SWEEP, "sweep", str(file), "--out", f"{folder}/out", "--quiet", "--jobs=1"
+        file.write_text(SCENARIO.format(seeds=1))
+        command_s(*command)  # bytecode is there, as an installation has it
+        shutil.rmtree(f"{folder}/out")
         file.write_text(SCENARIO.format(seeds=points // 20))
-
-        def simulations() -> float:
-            process = started("-c", SIMULATIONS, str(file), alone)  # of its own, too: nothing is loaded yet
-            found, said = process.communicate()
-            if process.returncode:
-                raise RuntimeError(said)
-            return float(found)
-
-        before = simulations()
-        whole = command_s("-c", COMMAND, "sweep", str(file), "--out", f"{folder}/out", "--quiet", "--jobs=1")
-        return whole, (before + simulations()) / 2
+        before, whole = children_s(), started(*command)
+        _, said = whole.communicate()
+        if whole.returncode:
+            raise RuntimeError(said)
+        return children_s() - before, float(said.split()[-1])
 
 
 def over_dask(points: int, processes: int) -> Measured:
@@ -348,9 +343,8 @@ def rows() -> Iterator[Row]:
         yield Row(f"{strategy.strip('{}')}, 64 workers", "messages", partial(beside, strategy), 0.1)
     for model, reach in (("mlp", 1.1), ("cnn", 1.15)):
         yield Row(f"quickstart learns, {model}", "gradients", partial(learning, model), reach)
-    for alone in ("simulations", "events"):
-        yield Row("sweep of 100 points", f"its {alone}", partial(sweep, 100, alone), 1.2)
-        yield Row("sweep of 1,000 points", f"its {alone}", partial(sweep, 1000, alone), 1.2, large=True)
+    yield Row("sweep of 100 points", "its events", partial(sweep, 100), 1.2)
+    yield Row("sweep of 1,000 points", "its events", partial(sweep, 1000), 1.2, large=True)
     for processes in (2, 4):
         measure = partial(over_dask, 320, processes)
         yield Row(f"sweep over {processes} Dask processes", "shares at once", measure, 1 / 0.9, large=True)
