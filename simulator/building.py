@@ -68,9 +68,9 @@ def _machine_code(function: Any) -> bytes:
 
 
 def _count_from_0() -> None:
-    """Let numba not look whether an index counts from the end, as it does at each: in the kernels none does.
+    """Let numba not look at each index whether it counts from the end: in the kernels none does.
 
-    It asks for no such thing, so that what does is replaced; where a later numba has it elsewhere, it looks.
+    numba has no setting for that, so its function is replaced; a numba that has another one still looks.
     """
 
     def as_given(context: Any, builder: Any, kind: Any, index: Any, _: Any) -> Any:

@@ -59,7 +59,8 @@ class Store:
         self.rows[row["run"]] = row
 
     def finish(self, scenario: Scenario, table: "pd.DataFrame") -> None:
-        """Write scenario.yaml and results.parquet, each as a whole or not at all."""
+        """Write scenario.yaml and results.parquet, each as a whole or not at all; the table stays at hand."""
+        self.table = table
         put(self._folder / "results.parquet", partial(table.to_parquet, index=False))
         put_text(self._folder / "scenario.yaml", dump(scenario))
 

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,6 +10,7 @@ import pandas as pd
 
 from lockstep.executor import signals
 from lockstep.job.version import version
+from lockstep.scenarios import Scenario
 from lockstep.sweeping import store, table
 from lockstep.sweeping.backends import Backend, here
 from lockstep.sweeping.points import Plan, Run
@@ -42,8 +43,7 @@ def sweep(
     `records_of`: the points whose records are kept. With `out` nothing is lost that has come to its end: on
     KeyboardInterrupt, and on errors, the folder has the table of it. `begun` is told how many runs are there.
     """
-    tables: list[pd.DataFrame] = []
-    with _opened(plan, out, tables.append) as folder:
+    with _opened(plan, out) as folder:
         todo = [run for run in plan.runs if not folder.has(run.key, run.point in records_of)]
         kept, done = len(plan.runs) - len(todo), 0
         if begun is not None:
@@ -62,11 +62,13 @@ def sweep(
                 folder.keep({"run": run.key, **row}, files)
                 done += 1
                 told(0.0)
-    return Swept(tables[0], kept)
+    return Swept(folder.table, kept)
 
 
 class _Memory:
     """In place of a folder: rows that are not kept."""
+
+    changed = 0
 
     def __init__(self) -> None:
         self.rows: dict[str, Row] = {}
@@ -77,26 +79,20 @@ class _Memory:
     def keep(self, row: Row, files: Mapping[str, bytes]) -> None:
         self.rows[row["run"]] = row
 
+    def finish(self, scenario: Scenario, table: pd.DataFrame) -> None:
+        self.table = table
+
 
 @contextmanager
-def _opened(
-    plan: Plan, out: Path | None, take: Callable[[pd.DataFrame], object]
-) -> Iterator[store.Store | _Memory]:
-    """Where rows go; `take` gets the table of them in the end."""
-    if out is None:
-        memory = _Memory()
-        yield memory
-        take(table.frame(plan, memory.rows))
-        return
-    with store.opened(out) as folder:
+def _opened(plan: Plan, out: Path | None) -> Iterator[store.Store | _Memory]:
+    """Where rows go; in the end it has the table of them."""
+    with nullcontext(_Memory()) if out is None else store.opened(out) as folder:
         if folder.changed:
             lines = "a line is" if folder.changed == 1 else f"{folder.changed} lines are"
-            what = f"warning: {out / store.POINTS}: {lines} not as written; what ran is made again"
+            what = f"warning: {out}/{store.POINTS}: {lines} not as written; what ran is made again"
             print(what, file=sys.stderr)
         try:
             yield folder
         finally:
             with signals.blocked(*signals.ENDING):
-                whole = table.frame(plan, folder.rows)
-                folder.finish(plan.scenario, whole)
-                take(whole)
+                folder.finish(plan.scenario, table.frame(plan, folder.rows))
