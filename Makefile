@@ -12,8 +12,9 @@ install: .venv/installed
 	@echo "Installing into .venv, once: 2 GB on disk, about 2 minutes; longer if gigabytes of CUDA come with PyTorch."
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --no-compile --editable '.[dev]'
-	@# on all cores, where pip compiles on one; some files of packages are for other versions of Python
-	$(BIN)/python -m compileall -qq -j 0 .venv/lib || true
+	@# on all cores, where pip compiles on one, and not what nearly nobody imports; the rest is compiled when it
+	@# is imported. Some files of packages are for other versions of Python.
+	$(BIN)/python -m compileall -qq -j 0 -x '/tests?/|/transformers/' .venv/lib || true
 	touch $@
 
 demo: install

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 from lockstep import Result, Scenario, attempts, cli
+from lockstep.calibration import process
 from lockstep.executor import forking
 from lockstep.scenarios.workload import Data
 from lockstep.workloads import modules
@@ -62,7 +63,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 LEARNERS = modules(Data(dataset="digits", model="mlp", batch_size=32), in_layers=True)
-TESTS = "pytest", "hypothesis", "lockstep.executor.launch", "lockstep.commands.one_run"
+TESTS = "pytest", "hypothesis", "lockstep.executor.launch", "lockstep.commands.one_run", *process.PRELOADED
 START, PRELOAD = forkserver.ensure_running, forkserver.set_forkserver_preload
 AHEAD = forking.ahead
 # Processes whose strategy is a test's import its module; what it imports should be there already. So should

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from lockstep.attempts import unstolen
-from lockstep.calibration import apply, codecs, compute, cores, layers, network
+from lockstep.calibration import apply, codecs, compute, cores, layers, network, process
 from lockstep.calibration.estimates import Estimates
 from lockstep.calibration.profile_file import document
 from lockstep.executor import devices
@@ -76,7 +76,8 @@ def calibrate(
 
     if not workloads and {"compute", "cores"} & set(parts):
         compute.sample(scenarios[0].workload)  # which says why there is nothing to measure
-    start_fork_server(sorted({name for each in workloads.values() for name in modules(each, in_layers=True)}))
+    imported = {name for each in workloads.values() for name in modules(each, in_layers=True)}
+    start_fork_server([*process.PRELOADED, *sorted(imported)])
     if "compute" in parts:
         for name, scenario in learning.items():
             entry, estimates, samples[name] = quiet(

@@ -230,6 +230,7 @@ def small(monkeypatch: pytest.MonkeyPatch, largest: int, *names: str) -> None:
     monkeypatch.setattr(network, "_TURNS", 1)
     monkeypatch.setattr(network, "SECONDS", 0.3)  # of those with many processes
     monkeypatch.setattr(network, "_LARGE", 500_000)  # few updates say nothing of less: noise hides it
+    monkeypatch.setattr(of_many, "_CLOSE", 0.1)  # each number of cores that is tried is simulated for seconds
 
 
 def looks_right(found: network.Estimates, *keys: str) -> None:
