@@ -4,6 +4,7 @@ import json
 import math
 import resource
 import sys
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 import lockstep
-from lockstep import loopback
+from lockstep import calibration, loopback
 from lockstep.calibration import (
     Calibration,
     apply,
@@ -227,6 +228,24 @@ def test_a_loopback_whose_bytes_noise_hides_is_an_error(monkeypatch: pytest.Monk
     monkeypatch.setattr(loopback, "_paced_run", lambda *_, **__: None)
     with pytest.raises(RunFailed, match=r"^a push-pull of 4,000,000 bytes took 2 ms, no longer"):
         loopback.measure_loopback(10)
+
+
+@pytest.mark.parametrize(
+    "begin", [lambda: process.alone(abs, 1), lambda: calibrate([lockstep.load("quickstart")], ["compute"])]
+)
+def test_its_processes_import_nothing_for_themselves(
+    begin: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of the thirty took a second for that."""
+
+    def asked(names: Sequence[str]) -> None:
+        assert process.__name__ in names
+        raise InterruptedError
+
+    for module in (calibration, process):
+        monkeypatch.setattr(module, "start_fork_server", asked)
+    with pytest.raises(InterruptedError):
+        begin()
 
 
 @pytest.mark.real
