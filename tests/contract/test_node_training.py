@@ -84,7 +84,7 @@ async def given_up(node: Node) -> list[float]:
 
 
 def test_a_gradient_that_was_given_up_leaves_the_loss(monkeypatch) -> None:
-    slow = {"time": {"distribution": "constant", "value": "100 ms"}}
+    slow = {"time": {"distribution": "constant", "value": "1 s"}}
     config = scenario(
         cluster__workers=1, cluster__compute=slow, workload=DIGITS, strategy="under-test", stop={"steps": 2}
     )

@@ -136,7 +136,7 @@ def test_every_part_is_waited_for_where_it_is_awaited(monkeypatch: pytest.Monkey
 
 def test_a_worker_that_computes_beside_its_program_is_not_idle() -> None:
     """Were it, a run would end while one of its activities goes on."""
-    slow = {"time": {"distribution": "constant", "value": "300 ms"}}
+    slow = {"time": {"distribution": "constant", "value": "2 s"}}
     with real_nodes(scenario(cluster__workers=1, cluster__compute=slow, strategy="gossip")) as nodes:
         node, port = nodes[0], nodes[0].port
 

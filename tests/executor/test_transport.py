@@ -129,12 +129,11 @@ def test_bodies_beyond_what_one_receiver_may_hold_are_sent(
 
 
 def test_memory_of_bodies_has_no_name_and_goes_with_its_owners(transports: list[Transport]) -> None:
-    named = set(Path("/dev/shm").iterdir())
     arrived = sent(transports, 3.0)
     assert transports[0]._lent is not None
     ((piece,),) = transports[0]._lent._pieces.values()
     assert os.readlink(f"/proc/self/fd/{piece.file}") == "/memfd:lockstep-body-0 (deleted)"
-    assert set(Path("/dev/shm").iterdir()) == named
+    assert not [*Path("/dev/shm").glob("*lockstep*")]
     transports[0].close()
     assert arrived[-1] == 3  # the reader's as long as it reads
     with pytest.raises(OSError, match="Bad file descriptor"):
@@ -240,7 +239,7 @@ def test_connecting_waits_until_the_others_have_connected(transports: list[Trans
 
 def test_a_process_that_waits_for_connections_can_be_told_to_end(transports: list[Transport]) -> None:
     with signals.handled(signals.terminate, *signals.ENDING):
-        Timer(0.1, os.kill, [os.getpid(), signal.SIGTERM]).start()
+        Timer(1.0, os.kill, [os.getpid(), signal.SIGTERM]).start()
         with pytest.raises(signals.Terminated):
             transports[0].connect([1])
 

@@ -292,7 +292,7 @@ def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None
 @pytest.mark.real
 def test_two_hosts_run_a_probe(ssh: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
     ssh('exec sh -c "$COMMAND"')
-    chosen = network.all_probes(False, True, seconds=0.15)
+    chosen = network.all_probes(False, True, seconds=0.5)
     assert all(probe.cluster.workers <= 2 for probe in chosen.values())
     result = run_on(["me@127.0.0.1", "127.0.0.1"], chosen[ONE])
     assert len(readings.exchanges_s(result.records)) >= 3

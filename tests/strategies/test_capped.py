@@ -88,7 +88,7 @@ def test_the_largest_go_first_and_the_rest_is_added_to_the_next() -> None:
 def test_real_pushes_are_capped_too() -> None:
     changes: dict[str, Any] = {
         "cluster__servers": 1,
-        "stop": {"steps": 30},
+        "stop": {"steps": 100},
         "cluster__network": {"latency": "1 ms"},
     }
     strategy = {"name": "ssp", "codec": "capped", "codec_bytes_per_s": 200_000.0}

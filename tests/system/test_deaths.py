@@ -96,7 +96,8 @@ def test_a_job_that_is_made_again_ends_with_the_bits_of_one_that_did_not_fail(
     ),
 )
 def test_others_go_on(strategy: Any, rank: int, number: signal.Signals, tmp_path: Path) -> None:
-    out = struck(tmp_path, job(strategy, "continue", workers=3, stop={"time": "9 s"}), (rank, number))
+    scenario = job(strategy, "continue", workers=3, stop={"time": f"{9 * SLOWNESS} s"})
+    out = struck(tmp_path, scenario, (rank, number))
     metrics = checked(out, failures=1)
     records = lockstep.records(out)
     fault = records.query("event == 'fault'").iloc[0]
@@ -105,7 +106,7 @@ def test_others_go_on(strategy: Any, rank: int, number: signal.Signals, tmp_path
     others = gradients[gradients["node"] != rank]["start"]
     if rank < 3:
         back = gradients[(gradients["node"] == rank) & (gradients["start"] > fault["end"])]["start"].min()
-        assert back < 9  # it is at work again
+        assert back < 9 * SLOWNESS  # it is at work again
         if strategy in ("asynchronous", "gossip"):  # and the others were all along
             assert len(others[(others > fault["start"]) & (others < back)])
     assert metrics["time_to_recover_s"] > 0

@@ -74,8 +74,9 @@ def cold(
 
 
 def _heeds_sigint() -> None:
-    """As a command in front does; these tests may be a job in the background of a shell, which does not."""
+    """As a command in front does; these tests may be a job of what does not, or blocks signals."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def ended(start: Start, tmp_path: Path, program: str, *arguments: str) -> tuple[int, str, str]:

@@ -67,7 +67,7 @@ def test_a_process_that_is_stopped_is_named(under_way, name: str, rank: int, who
     begun = time.monotonic()
     stop(run.ranks()[rank])
     status, said = run.ends(DEADLINE)
-    assert time.monotonic() - begun > DEADLINE - 1
+    assert time.monotonic() - begun > DEADLINE / 2  # its last sign was before
     assert status == 3
     last = said.splitlines()[-1]
     assert last.startswith(f"error: {who} on {os.uname().nodename} has given no sign for ")

@@ -13,6 +13,7 @@ import struct
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -93,9 +94,9 @@ def listening(pids: set[int]) -> list[int]:
     inodes = set()
     for pid in pids:
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-            target = os.readlink(descriptor)
-            if target.startswith("socket:["):
-                inodes.add(target[8:-1])
+            with suppress(FileNotFoundError):  # it has closed it meanwhile
+                if (target := os.readlink(descriptor)).startswith("socket:["):
+                    inodes.add(target[8:-1])
     found = []
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         _, here, _, state, *rest = line.split()
@@ -235,6 +236,7 @@ def test_a_process_of_the_run_cannot_speak_for_another(hub: Hub, tmp_path: Path)
     doors = Doors("0", ours)
     forged = doors.connect(zmq.DEALER, "hub", hub.endpoint, b"1")  # says that it is rank 1
     forged.send(b'{"status": {"done": 5}}')
+    assert until(lambda: hub.refused, SOON)
     time.sleep(0.5)
     doors.close()
     assert not hub.watchdog.status

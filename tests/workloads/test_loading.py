@@ -18,6 +18,7 @@ from lockstep.scenarios.loading import made
 from lockstep.scenarios.profile import Profile, beneath, called
 from lockstep.workloads import build, deterministic_threads
 from lockstep.workloads.loading_time import LoadingTime
+from tests.support.commands import SLOWNESS
 from tests.support.tasks import document, task, written
 
 # Augmented at random, by all three generators, after a while; who has read a sample is known.
@@ -142,7 +143,7 @@ def test_a_real_run_with_loaders_has_the_bits_of_one_without(folder: Path, passe
 def test_reading_begins_before_the_clock_starts(folder: Path) -> None:
     """Also where no pass is made before, as replicas would meet in it."""
     model = "nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))"
-    slow = SLOW.replace("0.0002", "0.1 if torch.utils.data.get_worker_info() else 0")
+    slow = SLOW.replace("0.0002", f"{0.1 * SLOWNESS} if torch.utils.data.get_worker_info() else 0")
     written(folder, task(model=model, data="Points()", more=slow))
     workload = {"task": "my_task:f", "batch_size": 8, "loaders": 2, "batch_norm": "synchronised"}
     cluster = {"workers": 1, "network": {}, "compute": "measured"}
@@ -151,7 +152,8 @@ def test_reading_begins_before_the_clock_starts(folder: Path) -> None:
         made(document(workload=workload, cluster=cluster, parallelism=split, stop={"steps": 1}))
     )
     passes = found.records[found.records["event"] == "pass"]
-    assert (passes["end"] - passes["start"]).max() < 0.4  # half of what reading the mini-batch takes
+    half = 0.4 * SLOWNESS  # of what reading the mini-batch takes
+    assert (passes["end"] - passes["start"]).max() < half
 
 
 @pytest.mark.parametrize(
