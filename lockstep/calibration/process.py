@@ -19,7 +19,7 @@ from lockstep.workloads.heap import keep_freed_memory
 
 T = TypeVar("T")
 PRELOADED = (__name__,)
-"""What the fork server imports for them, and with it all of calibration: a second of each process."""
+"""Modules for the fork server to import, so that no process of calibration takes a second to."""
 
 
 def alone(function: Callable[..., T], *arguments: Any) -> T:

@@ -133,7 +133,6 @@ def test_memory_of_bodies_has_no_name_and_goes_with_its_owners(transports: list[
     assert transports[0]._lent is not None
     ((piece,),) = transports[0]._lent._pieces.values()
     assert os.readlink(f"/proc/self/fd/{piece.file}") == "/memfd:lockstep-body-0 (deleted)"
-    assert not [*Path("/dev/shm").glob("*lockstep*")]
     transports[0].close()
     assert arrived[-1] == 3  # the reader's as long as it reads
     with pytest.raises(OSError, match="Bad file descriptor"):

@@ -69,12 +69,12 @@ def cold(
         return subprocess.Popen(
             [sys.executable, "-c", program, *arguments],
             env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
-            preexec_fn=_heeds_sigint,
+            preexec_fn=_as_in_front,
         )  # fmt: skip
 
 
-def _heeds_sigint() -> None:
-    """As a command in front does; these tests may be a job of what does not, or blocks signals."""
+def _as_in_front() -> None:
+    """As a command is begun; these tests may be a job of what ignores SIGINT, or blocks signals."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
